@@ -1,0 +1,20 @@
+"""What every test shares: hypothesis profiles and the devices and builds that markers ask for."""
+
+import hypothesis
+import pytest
+import tensorflow as tf
+
+hypothesis.settings.register_profile("fast", max_examples=25, deadline=None, print_blob=True)
+hypothesis.settings.register_profile("thorough", max_examples=2000, deadline=None, print_blob=True)
+hypothesis.settings.load_profile("fast")
+
+
+def pytest_report_header() -> str:
+    """Says which TensorFlow is under test."""
+    return f"tensorflow {tf.__version__}"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips, with the reason, what this machine cannot run."""
+    if item.get_closest_marker("gpu") and not tf.config.list_physical_devices("GPU"):
+        pytest.skip("TensorFlow sees no GPU here")
