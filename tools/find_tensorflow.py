@@ -12,9 +12,11 @@ import sysconfig
 from typing import NamedTuple
 
 LIBRARY = "libtensorflow_framework.so.2"
+OLDEST = (2, 15)
 REMEDY = (
-    "Install one TensorFlow of 2.15 to 2.21 (`pip install tensorflow-cpu`) into the environment of "
-    f"{sys.executable} first, or set FE_TENSORFLOW_PATH to its folder (.../site-packages/tensorflow)"
+    f"Install one TensorFlow of 2.15 to 2.21 into the environment of {sys.executable} first "
+    "(`pip install tensorflow-cpu`), or set FE_TENSORFLOW_PATH to the folder of an installed one "
+    "(.../site-packages/tensorflow)"
 )
 
 
@@ -66,7 +68,7 @@ def find_tensorflow() -> TensorFlow:
     """Returns FE_TENSORFLOW_PATH if it is set, else the only TensorFlow of this environment.
 
     Raises:
-        NotFoundError: If there is none or more than one; the message says what to do.
+        NotFoundError: If there is none, more than one, or one that is too old; it says what to do.
     """
     chosen = os.environ.get("FE_TENSORFLOW_PATH")
     candidates = [pathlib.Path(chosen)] if chosen else [f / "tensorflow" for f in site_folders()]
@@ -79,7 +81,10 @@ def find_tensorflow() -> TensorFlow:
         raise NotFoundError(
             f"several TensorFlows: {places}. Set FE_TENSORFLOW_PATH to the one to build against"
         )
-    return TensorFlow(found[0], version_of(found[0]))
+    version = version_of(found[0])
+    if tuple(map(int, version.split(".")[:2])) < OLDEST:
+        raise NotFoundError(f"TensorFlow {version} in {found[0]} is too old. {REMEDY}")
+    return TensorFlow(found[0], version)
 
 
 def main() -> int:

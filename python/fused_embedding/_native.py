@@ -1,0 +1,42 @@
+"""Loads `_ops.so`, after checking that it fits the TensorFlow that is running."""
+
+import pathlib
+import types
+
+import tensorflow as tf
+
+_LIBRARY = pathlib.Path(__file__).with_name("_ops.so")
+
+
+def _minor(version: str) -> str:
+    """The part of a TensorFlow version that fixes its C++ interface: "2.21.0" gives "2.21"."""
+    return ".".join(version.split(".")[:2])
+
+
+def _load() -> types.ModuleType:
+    """Returns the generated wrappers of the ops, one function an op.
+
+    Raises:
+        ImportError: If the library is missing, or was built for another TensorFlow.
+    """
+    try:
+        from fused_embedding import _build_info
+    except ImportError:
+        _build_info = None
+    if _build_info is None or not _LIBRARY.exists():
+        raise ImportError(
+            f"{_LIBRARY} has not been built; install the package with `pip install .` in its "
+            "source folder, or build in place as docs/building.md says"
+        )
+    built_for = _build_info.TENSORFLOW_VERSION
+    if _minor(built_for) != _minor(tf.__version__):
+        raise ImportError(
+            f"this fused_embedding was built for TensorFlow {_minor(built_for)}, but TensorFlow "
+            f"{tf.__version__} is running, and their C++ interfaces differ; rebuild against it "
+            "with `pip install --force-reinstall --no-deps .` in the source folder, or "
+            f'`pip install "tensorflow-cpu=={_minor(built_for)}.*"`'
+        )
+    return tf.load_op_library(str(_LIBRARY))
+
+
+ops = _load()

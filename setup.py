@@ -1,0 +1,89 @@
+"""Metadata of the wheel, and the step that runs CMake for `_ops.so`."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+from setuptools import Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
+
+try:
+    from setuptools.command.bdist_wheel import bdist_wheel
+except ImportError:
+    sys.exit("setuptools is too old: 70.1 or newer is required; run `pip install -U setuptools`")
+
+ROOT = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT / "tools"))
+from find_tensorflow import NotFoundError, find_tensorflow  # noqa: E402
+
+try:
+    TENSORFLOW = find_tensorflow()
+except NotFoundError as error:
+    sys.exit(f"fused_embedding cannot be built: {error}")
+VERSION = re.search(
+    r'^__version__ = "(.+)"$', (ROOT / "python/fused_embedding/__init__.py").read_text(), re.M
+)[1]
+
+
+class CMakeBuild(build_ext):
+    """Builds the one native library; FE_PREBUILT_DIR is where Bazel has put it already."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        """The library has no Python ABI in its name: it never calls Python."""
+        return fullname.replace(".", "/") + ".so"
+
+    def build_extension(self, ext: Extension) -> None:
+        """Puts `_ops.so` and `_build_info.py` beside the Python files."""
+        target = pathlib.Path(self.get_ext_fullpath(ext.name)).resolve().parent
+        target.mkdir(parents=True, exist_ok=True)
+        prebuilt = os.environ.get("FE_PREBUILT_DIR")
+        if prebuilt:
+            for name in ("_ops.so", "_build_info.py"):
+                shutil.copy(pathlib.Path(prebuilt, name), target / name)
+            return
+        build = pathlib.Path(self.build_temp).resolve()
+        options = {
+            "Python_EXECUTABLE": sys.executable,
+            "FE_TENSORFLOW_PATH": TENSORFLOW.path,
+            "FE_OUTPUT_DIR": target,
+        }
+        configure = ["cmake", "-S", ROOT, "-B", build, "-G", "Ninja"]
+        subprocess.run([*configure, *(f"-D{k}={v}" for k, v in options.items())], check=True)
+        subprocess.run(["cmake", "--build", build], check=True)
+
+
+class Py3Wheel(bdist_wheel):
+    """Tags the wheel py3-none-PLATFORM: any Python 3, one platform."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """Replaces the tag of the building Python."""
+        return "py3", "none", super().get_tag()[2]
+
+
+setup(
+    name="fused_embedding",
+    # The C++ interface of TensorFlow changes with each minor version, so a wheel fits one of them.
+    version=f"{VERSION}+tf{TENSORFLOW.minor}",
+    description="Fused sparse embedding lookup and dynamic embedding variables for TensorFlow",
+    long_description=(ROOT / "README.md").read_text(),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    python_requires=">=3.10",
+    package_dir={"": "python"},
+    packages=find_packages("python"),
+    package_data={"fused_embedding": ["py.typed"]},
+    ext_modules=[Extension("fused_embedding._ops", sources=[])],
+    cmdclass={"build_ext": CMakeBuild, "bdist_wheel": Py3Wheel},
+    # TensorFlow only through an extra: installing never pulls the large CUDA wheel unasked.
+    install_requires=["numpy", "absl-py"],
+    extras_require={
+        "cpu": [f"tensorflow-cpu=={TENSORFLOW.minor}.*"],
+        "cuda": [f"tensorflow[and-cuda]=={TENSORFLOW.minor}.*"],
+        "demo": ["matplotlib", "scikit-learn", "tqdm"],
+        "test": ["hypothesis", "pytest", "scikit-learn"],
+    },
+)

@@ -1,0 +1,24 @@
+// Keeps _ops.so loadable wherever TensorFlow itself loads (tests/packaging/test_symbols.py).
+//
+// TensorFlow's wheels are built against an old C library (glibc 2.17 for 2.15, 2.27 for 2.21); a
+// current Debian or Ubuntu compiler binds to the newest version of each symbol. The C++ runtime is
+// linked statically, so only what that runtime asks of glibc is left. Each entry below was found
+// in a build; the version script keeps these definitions inside _ops.so.
+
+#include <pthread.h>
+
+#if defined(__GLIBC__) && defined(__x86_64__)
+
+extern "C" {
+
+// glibc 2.32: lets libstdc++ drop atomics while there is one thread. TensorFlow has many.
+char __libc_single_threaded = 0;
+
+// glibc 2.34 moved this from libpthread to libc under a new version; the old one is still there.
+int OldPthreadOnce(pthread_once_t* once, void (*init)());
+__asm__(".symver OldPthreadOnce, pthread_once@GLIBC_2.2.5");
+int pthread_once(pthread_once_t* once, void (*init)()) { return OldPthreadOnce(once, init); }
+
+}  // extern "C"
+
+#endif
