@@ -1,5 +1,6 @@
 """Loads `_ops.so`, after checking that it fits the TensorFlow that is running."""
 
+import importlib
 import pathlib
 import types
 
@@ -20,15 +21,14 @@ def _load() -> types.ModuleType:
         ImportError: If the library is missing, or was built for another TensorFlow.
     """
     try:
-        from fused_embedding import _build_info
-    except ImportError:
-        _build_info = None
-    if _build_info is None or not _LIBRARY.exists():
+        built_for = importlib.import_module("fused_embedding._build_info").TENSORFLOW_VERSION
+    except ModuleNotFoundError:
+        built_for = None
+    if built_for is None or not _LIBRARY.exists():
         raise ImportError(
             f"{_LIBRARY} has not been built; install the package with `pip install .` in its "
             "source folder, or build in place as docs/building.md says"
         )
-    built_for = _build_info.TENSORFLOW_VERSION
     if _minor(built_for) != _minor(tf.__version__):
         raise ImportError(
             f"this fused_embedding was built for TensorFlow {_minor(built_for)}, but TensorFlow "
