@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
@@ -26,6 +27,8 @@ except NotFoundError as error:
 VERSION = re.search(
     r'^__version__ = "(.+)"$', (ROOT / "python/fused_embedding/__init__.py").read_text(), re.M
 )[1]
+# A new folder for each build: nothing of an earlier one, or of another environment, leaks in.
+BUILD_BASE = tempfile.TemporaryDirectory(prefix="fused_embedding-")
 
 
 class CMakeBuild(build_ext):
@@ -77,6 +80,7 @@ setup(
     packages=find_packages("python"),
     package_data={"fused_embedding": ["py.typed"]},
     ext_modules=[Extension("fused_embedding._ops", sources=[])],
+    options={"build": {"build_base": BUILD_BASE.name}},
     cmdclass={"build_ext": CMakeBuild, "bdist_wheel": Py3Wheel},
     # TensorFlow only through an extra: installing never pulls the large CUDA wheel unasked.
     install_requires=["numpy", "absl-py"],
