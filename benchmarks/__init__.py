@@ -1,0 +1,1 @@
+"""Benchmarks: ours, stock TensorFlow and a plain C loop, alternating in one process."""

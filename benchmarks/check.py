@@ -1,0 +1,64 @@
+"""Do the systems agree? Asked before anything is timed."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+# Sums of float32 in different orders: relative to each value, and to the largest one.
+RELATIVE_TOLERANCE = 1e-5
+
+
+def assert_systems_agree(runner: object, names: Sequence[str], phase: str) -> None:
+    """Compares what one step of each system computes on batch 0.
+
+    Of a forward step that is the combined rows; of a gradient step also each table's gradient,
+    summed by id; of a training step the rows and slots that it touched, which are put back for the
+    next system.
+
+    Raises:
+        AssertionError: Two systems differ; names both and the place.
+    """
+    want, reference = None, names[0]
+    for name in names:
+        got = _results(runner, name, phase)
+        want = got if want is None else want
+        for part, values in got.items():
+            what = f"{phase}: {part} of {name} and {reference} differ"
+            scale = float(np.max(np.abs(want[part]), initial=0.0))
+            np.testing.assert_allclose(
+                values,
+                want[part],
+                rtol=RELATIVE_TOLERANCE,
+                atol=RELATIVE_TOLERANCE * scale,
+                err_msg=what,
+            )
+
+
+def _results(runner: object, name: str, phase: str) -> dict[str, np.ndarray]:
+    if phase in ("forward", "gradient"):
+        combined, *gradients = runner.values(name, phase)
+        results, batch = {"combined rows": combined}, runner.program.workload.batches()[0]
+        for column, gradient in enumerate(gradients[0] if gradients else []):
+            ids = batch.touched(column)
+            results[f"gradient of table {column}"] = _sum_by_id(gradient, ids)
+        return results
+    # The combined rows are left out: a plain gather may run before or after its own update.
+    before = runner.read_rows()
+    runner.values(name, phase)
+    after = runner.read_rows()
+    runner.write_rows(before)
+    return {f"variable {i} after the step": rows for i, rows in enumerate(after)}
+
+
+def _sum_by_id(gradient: object, ids: np.ndarray) -> np.ndarray:
+    """Returns the gradient's rows for `ids`, which are sorted; other ids must have no gradient.
+
+    Stock adds a zero row for id 0 when there is an empty row, so ids outside are allowed zeros.
+    """
+    position = np.minimum(np.searchsorted(ids, gradient.indices), len(ids) - 1)
+    is_known = ids[position] == gradient.indices
+    if np.any(gradient.values[~is_known]):
+        raise AssertionError("a gradient row belongs to an id that was not looked up")
+    total = np.zeros((len(ids), gradient.values.shape[1]), np.float64)
+    np.add.at(total, position[is_known], gradient.values[is_known])
+    return total

@@ -1,0 +1,59 @@
+"""Where and from what a result comes: machine, software, commit."""
+
+import datetime
+import os
+import pathlib
+import platform
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def describe() -> dict[str, object]:
+    """Returns processor, cores, operating system and versions."""
+    import tensorflow as tf
+
+    return {
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "os": platform.platform(),
+        "python": platform.python_version(),
+        "tensorflow": tf.__version__,
+    }
+
+
+def provenance() -> dict[str, object]:
+    """Returns commit, whether the sources differ from it, date and command.
+
+    Results and pages made from results may differ: they do not change what is measured.
+    """
+    sources = ["tf_ops", "python", "benchmarks/*.py", "benchmarks/ops", "CMakeLists.txt"]
+    return {
+        "commit": _git("rev-parse", "--short=10", "HEAD"),
+        "dirty": bool(_git("status", "--porcelain", "--", *sources)),
+        "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        "command": " ".join(["python -m benchmarks.run", *sys.argv[1:]]),
+    }
+
+
+def folder(machine: dict[str, object]) -> pathlib.Path:
+    """Returns the folder for results of a machine, named after processor and cores."""
+    model = re.sub(r"\(R\)|\(TM\)|@.*|CPU|Processor", "", str(machine["cpu"]))
+    words = re.findall(r"[a-z0-9]+", model.lower())
+    return RESULTS / "-".join([*words, f"{machine['cores']}-cores"])
+
+
+def _cpu_model() -> str:
+    info = pathlib.Path("/proc/cpuinfo")
+    found = re.search(r"model name\s*: (.*)", info.read_text()) if info.exists() else None
+    return found[1] if found else platform.processor()
+
+
+def _git(*arguments: str) -> str:
+    result = subprocess.run(
+        ["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False
+    )
+    return result.stdout.strip() if result.returncode == 0 else "unknown"

@@ -1,0 +1,48 @@
+"""Reads the JSON files that benchmarks/run.py writes."""
+
+import json
+import pathlib
+
+from benchmarks import machine
+
+SCHEMA = "fused_embedding.benchmark/1"
+
+
+def load(path: pathlib.Path) -> dict:
+    """Returns one result.
+
+    Raises:
+        ValueError: The file has another schema.
+    """
+    record = json.loads(path.read_text())
+    if record.get("schema") != SCHEMA:
+        raise ValueError(
+            f"{path} has schema {record.get('schema')}, but {SCHEMA} is read here; measure again"
+        )
+    return record
+
+
+def newest(folder: pathlib.Path) -> list[dict]:
+    """Returns the newest result in `folder` for each set of axes, sorted by axes."""
+    latest: dict[tuple, dict] = {}
+    for record in sorted((load(p) for p in folder.glob("*.json")), key=lambda r: r["date"]):
+        axes = record["axes"]
+        names = ("workload", "op", "threads", "batch_size", "mode")
+        latest[tuple(str(axes.get(name, "")) for name in names)] = record
+    return [latest[key] for key in sorted(latest)]
+
+
+def default_folder() -> pathlib.Path:
+    """Returns the folder with the newest result of all machines."""
+    files = machine.RESULTS.glob("*/*.json")
+    return max(files, key=lambda path: load(path)["date"]).parent
+
+
+def caption(records: list[dict]) -> str:
+    """Returns where the figures come from, in one line."""
+    host = records[0]["machine"]
+    commits = sorted({r["commit"] + (" (modified)" if r["dirty"] else "") for r in records})
+    return (
+        f"{host['cpu']}, {host['cores']} cores, TensorFlow {host['tensorflow']}, "
+        f"commit {', '.join(commits)}, {records[-1]['date'][:10]}"
+    )

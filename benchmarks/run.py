@@ -1,0 +1,191 @@
+r"""Times embedding lookups: ours, stock TensorFlow and the limit loop, alternating in one process.
+
+    python -m benchmarks.run --workload=W1,W2,W3 --threads=1,2
+    python -m benchmarks.run --workload=W1 --batch_size=64 --phase=forward
+    python -m benchmarks.run --op=prune_and_fill
+
+Systems must agree before they are timed. Each pair of workload and thread count is measured in a
+process of its own, since TensorFlow fixes its thread pools once, and writes one JSON file.
+"""
+
+import dataclasses
+import gc
+import itertools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+from absl import app, flags
+
+from benchmarks import limit, machine, results, timing, workloads
+
+PHASES = ("forward", "gradient", "sgd", "adagrad")
+SYSTEMS = (
+    *("v2", "v1", "stock", "plain", "columns_v2", "columns_stock"),
+    *("v2_default", "stock_default"),
+)
+
+_WORKLOAD = flags.DEFINE_list("workload", ["W1", "W2", "W3"], "Names from benchmarks/workloads.py.")
+_PHASE = flags.DEFINE_list("phase", list(PHASES), "What a step does.")
+_THREADS = flags.DEFINE_list("threads", ["1"], "Intra-op and inter-op threads.")
+_SYSTEM = flags.DEFINE_list("system", list(SYSTEMS), "Names from benchmarks/systems.py.")
+_MODE = flags.DEFINE_enum("mode", "session", ["session", "function"], "How TensorFlow is run.")
+_BATCH_SIZE = flags.DEFINE_integer("batch_size", None, "Instead of the workload's own.")
+_ROUNDS = flags.DEFINE_integer("rounds", 12, "Rounds of alternation.", lower_bound=1)
+_BLOCK = flags.DEFINE_integer("block", 5, "Timed steps of a system in a round.", lower_bound=1)
+_OP = flags.DEFINE_list("op", [], "Stems of benchmarks/ops: time these ops alone.")
+_OUTPUT = flags.DEFINE_string("output", None, "Folder for the JSON; by default the machine's.")
+
+
+def main(_: list[str]) -> None:
+    """Measures what the flags ask for."""
+    names = _OP.value or _WORKLOAD.value
+    pairs = list(itertools.product(names, _THREADS.value))
+    if len(pairs) == 1:
+        measure(pairs[0][0], int(pairs[0][1]))
+        return
+    axes = ("--workload=", "--op=", "--threads=")
+    others = [argument for argument in sys.argv[1:] if not argument.startswith(axes)]
+    for name, threads in pairs:
+        which = [f"--{'op' if _OP.value else 'workload'}={name}", f"--threads={threads}"]
+        command = [sys.executable, "-m", "benchmarks.run", *which, *others]
+        subprocess.run(command, check=True, cwd=machine.ROOT)
+
+
+def measure(name: str, threads: int) -> None:
+    """Measures one workload or op at one number of threads and writes its JSON file."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    import tensorflow as tf  # here, so that --help and the parent of several runs start fast
+
+    tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
+    axes = {"threads": threads, "rounds": _ROUNDS.value, "block": _BLOCK.value}
+    if _OP.value:
+        from benchmarks import ops
+
+        axes |= {"op": name}
+        cells = ops.measure(name, threads, _ROUNDS.value, _BLOCK.value)
+    else:
+        workload = workloads.WORKLOADS[name]
+        if _BATCH_SIZE.value:
+            workload = dataclasses.replace(workload, batch_size=_BATCH_SIZE.value)
+        axes |= {"workload": name, "batch_size": workload.batch_size, "mode": _MODE.value}
+        cells = _measure_workload(workload, threads)
+    host = machine.describe()
+    record = {"schema": results.SCHEMA, **machine.provenance(), "machine": host, "axes": axes}
+    _write(record | {"cells": cells}, machine.folder(host))
+
+
+def _measure_workload(workload: workloads.Workload, threads: int) -> list[dict]:
+    loop = limit.compile_loop()
+    if loop is None:
+        print(f"limit skipped: {limit.SOURCE} is not there", file=sys.stderr)
+    cells = {phase: {"phase": phase, "check": "equal", "systems": {}} for phase in _PHASE.value}
+    for names in _passes(workload):
+        _measure_pass(workload, threads, names, loop, cells)
+    return list(cells.values())
+
+
+def _passes(workload: workloads.Workload) -> list[list[str]]:
+    """Groups the systems by session configuration; memory holds the tables of one group."""
+    from benchmarks import systems
+
+    usable = [
+        name
+        for name in _SYSTEM.value
+        if not (systems.SYSTEMS[name].one_hot_only and not workload.is_one_hot)
+        and not (systems.SYSTEMS[name].session_only and _MODE.value != "session")
+    ]
+    groups = [[n for n in usable if systems.SYSTEMS[n].arithmetic is on] for on in (False, True)]
+    return [names for names in groups if names]
+
+
+def _measure_pass(
+    workload: workloads.Workload, threads: int, names: list[str], loop: object, cells: dict
+) -> None:
+    """Checks and times the systems of one session configuration, phase by phase."""
+    from benchmarks import check, steps
+
+    make = steps.SessionRunner if _MODE.value == "session" else steps.FunctionRunner
+    runner = make(workload, list(cells), names, threads)
+    bound = limit.Limit(loop, workload, threads, "adagrad" in cells) if loop else None
+    # The order of PHASES: a sparse update changes how stock's default reads its variables.
+    for phase in (phase for phase in PHASES if phase in cells):
+        check.assert_systems_agree(runner, names, phase)
+        callables = {name: runner.step(name, phase) for name in names}
+        limits = bound.steps(phase) if bound else {}
+        samples = timing.alternate(callables | limits, _ROUNDS.value, _BLOCK.value)
+        fastest = min(limits, key=lambda name: np.median(samples[name]), default=None)
+        for name in names:
+            entry = _figures(samples, name, names, fastest)
+            profile = runner.profile(name, phase)
+            cells[phase]["systems"][name] = entry | _kernels(profile, workload.num_columns)
+        suffix = "_default" if names[0].endswith("_default") else ""
+        for name in limits:
+            cells[phase]["systems"][name + suffix] = timing.summary(samples[name])
+        _report(workload.name, cells[phase], [*names, *(n + suffix for n in limits)])
+    runner.close()
+    del runner, bound
+    gc.collect()
+
+
+def _figures(samples: dict, name: str, names: list[str], fastest: str | None) -> dict:
+    """Returns a system's times and, over the rounds, the others' times relative to it."""
+    from benchmarks import systems
+
+    figures = timing.summary(samples[name])
+    if fastest is not None:
+        figures |= {"limit": fastest, "x_limit": timing.ratio(samples[name], samples[fastest])}
+    if systems.SYSTEMS[name].is_ours:
+        others = [other for other in names if other != name]
+        speedups = {other: timing.ratio(samples[other], samples[name]) for other in others}
+        figures["speedup_over"] = speedups
+    return figures
+
+
+def _kernels(profile: list[dict], num_columns: int) -> dict:
+    """Returns the executed ops: all, and those of ours for each column."""
+    if not profile:
+        return {}
+    ours = sum(row["kernels"] for row in profile if row["op"] in _our_op_types())
+    return {
+        "kernels": sum(row["kernels"] for row in profile),
+        "kernels_of_ours_per_column": round(ours / num_columns, 3),
+        "profile": profile[:12],
+    }
+
+
+def _our_op_types() -> set[str]:
+    package = sys.modules.get("fused_embedding")
+    return set(dir(package.raw_ops)) if package else set()
+
+
+def _report(title: str, cell: dict, names: list[str]) -> None:
+    print(f"{title} {cell['phase']}: results are equal")
+    for name in names:
+        entry = cell["systems"][name]
+        line = f"  {name:15s} {entry['median_us']:10.1f} us"
+        if "x_limit" in entry:
+            line += f"  x limit {entry['x_limit']['median']:6.2f}"
+        for other, speedup in entry.get("speedup_over", {}).items():
+            line += f"  {other} {speedup['median']:.2f}"
+        print(line, flush=True)
+
+
+def _write(record: dict, folder: pathlib.Path) -> None:
+    axes = record["axes"]
+    parts = [record["date"][:10], record["commit"], axes.get("workload") or axes["op"]]
+    parts += [f"t{axes['threads']}"]
+    parts += [f"b{_BATCH_SIZE.value}"] if _BATCH_SIZE.value else []
+    parts += ["function"] if axes.get("mode") == "function" else []
+    folder = pathlib.Path(_OUTPUT.value) if _OUTPUT.value else folder
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / ("-".join(parts) + ".json")
+    path.write_text(json.dumps(record, indent=1) + "\n")
+    print(path)
+
+
+if __name__ == "__main__":
+    app.run(main)

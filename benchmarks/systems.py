@@ -1,0 +1,167 @@
+"""The systems under comparison: ways to look one workload's ids up in the same variables."""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from benchmarks import workloads
+
+# The variables' scope: where input_layer looks for its own, so that all systems share them.
+SCOPE = "benchmark"
+
+
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """What a step is given.
+
+    Attributes:
+        fed: the tensors that a step is called with.
+        sparse: one SparseTensor for each column.
+        dense: `[num_columns, batch_size]` int64 ids, or None if not one-hot.
+    """
+
+    workload: workloads.Workload
+    fed: list[tf.Tensor]
+    sparse: list[tf.SparseTensor]
+    dense: tf.Tensor | None
+
+
+def fed_specs(workload: workloads.Workload) -> list[tf.TensorSpec]:
+    """Returns the shapes and dtypes of Inputs.fed."""
+    if workload.is_one_hot:
+        return [tf.TensorSpec([workload.num_columns, workload.batch_size], tf.int64)]
+    return [tf.TensorSpec([None, 2], tf.int64), tf.TensorSpec([None], tf.int64)]
+
+
+def feed(batch: workloads.Batch) -> list[np.ndarray]:
+    """Returns the arrays for Inputs.fed."""
+    if batch.row_lengths is None:
+        return [batch.ids]
+    starts = np.cumsum(batch.row_lengths) - batch.row_lengths
+    columns = np.arange(batch.ids.size) - np.repeat(starts, batch.row_lengths)
+    return [np.stack([batch.row_ids(), columns], axis=1).astype(np.int64), batch.ids]
+
+
+def make_inputs(workload: workloads.Workload, fed: list[tf.Tensor]) -> Inputs:
+    """Builds the sparse and dense views of the fed tensors."""
+    num_rows = workload.batch_size
+    if not workload.is_one_hot:
+        shape = tf.constant([num_rows, 64], tf.int64)
+        return Inputs(workload, fed, [tf.SparseTensor(fed[0], fed[1], shape)], None)
+    indices = np.stack([np.arange(num_rows), np.zeros(num_rows)], axis=1).astype(np.int64)
+    indices, shape = tf.constant(indices), tf.constant([num_rows, 1], tf.int64)
+    columns = tf.unstack(fed[0])
+    return Inputs(workload, fed, [tf.SparseTensor(indices, c, shape) for c in columns], fed[0])
+
+
+def make_tables(workload: workloads.Workload) -> list[tf.Variable]:
+    """Makes the variables, uniform in [-0.05, 0.05)."""
+    tables = []
+    for column, rows in enumerate(workload.table_rows):
+        name = f"{SCOPE}/input_layer/{column_name(column)}_embedding/embedding_weights"
+        initial = lambda rows=rows, seed=column: tf.random.stateless_uniform(  # noqa: E731
+            [rows, workload.dim], [0, seed], -0.05, 0.05
+        )
+        if tf.executing_eagerly():
+            tables.append(tf.Variable(initial(), name=name))
+        else:
+            tables.append(tf.compat.v1.get_variable(name, initializer=initial, use_resource=True))
+    return tables
+
+
+def column_name(column: int) -> str:
+    """Names feature columns so that input_layer's sorting keeps their order."""
+    return f"f{column:03d}"
+
+
+Lookup = Callable[[Inputs, list[tf.Variable]], tf.Tensor]
+
+
+def _each_column(lookup: Callable[[tf.Variable, tf.SparseTensor, str], tf.Tensor]) -> Lookup:
+    def combined(inputs: Inputs, tables: list[tf.Variable]) -> tf.Tensor:
+        combiner = inputs.workload.combiner
+        columns = [lookup(t, ids, combiner) for t, ids in zip(tables, inputs.sparse, strict=True)]
+        return tf.concat(columns, axis=1) if len(columns) > 1 else columns[0]
+
+    return combined
+
+
+def _stock(table: tf.Variable, ids: tf.SparseTensor, combiner: str) -> tf.Tensor:
+    return tf.nn.safe_embedding_lookup_sparse(table, ids, combiner=combiner)
+
+
+def _fused(fusion_version: str) -> Lookup:
+    def lookup(table: tf.Variable, ids: tf.SparseTensor, combiner: str) -> tf.Tensor:
+        import fused_embedding as fe  # stock alone can be measured where ours is not installed
+
+        return fe.nn.fused_safe_embedding_lookup_sparse(
+            table, ids, combiner=combiner, fusion_version=fusion_version
+        )
+
+    return _each_column(lookup)
+
+
+def _plain(inputs: Inputs, tables: list[tf.Variable]) -> tf.Tensor:
+    ids = tf.unstack(inputs.dense)
+    columns = [tf.nn.embedding_lookup(t, i) for t, i in zip(tables, ids, strict=True)]
+    return tf.concat(columns, axis=1)
+
+
+def _input_layer(make_column: Callable[..., object]) -> Lookup:
+    def combined(inputs: Inputs, tables: list[tf.Variable]) -> tf.Tensor:
+        features, columns = {}, []
+        for i, (table, ids) in enumerate(zip(tables, inputs.sparse, strict=True)):
+            features[column_name(i)] = ids
+            category = tf.feature_column.categorical_column_with_identity(
+                column_name(i), table.shape[0]
+            )
+            column = make_column(category, inputs.workload.dim, combiner=inputs.workload.combiner)
+            columns.append(column)
+        with tf.compat.v1.variable_scope(SCOPE, reuse=True):
+            return tf.compat.v1.feature_column.input_layer(features, columns)
+
+    return combined
+
+
+def _fused_column(*args: object, **kwargs: object) -> object:
+    import fused_embedding as fe
+
+    return fe.feature_column.embedding_column(*args, do_fusion="v2", **kwargs)
+
+
+@dataclasses.dataclass(frozen=True)
+class System:
+    """One way to do the lookups.
+
+    Attributes:
+        is_ours: whether ratios of the others to it are reported.
+        arithmetic: whether Grappler's arithmetic optimisation is on, as it is by default. It turns
+            stock's gather into a read of the whole table, which TensorFlow copies once the
+            variable has had a sparse update: the fair comparison is without it.
+        one_hot_only: whether the system cannot take invalid ids and several ids in a row.
+        session_only: whether the system needs a graph of TensorFlow 1.
+    """
+
+    lookup: Lookup
+    is_ours: bool = False
+    arithmetic: bool = False
+    one_hot_only: bool = False
+    session_only: bool = False
+
+
+SYSTEMS = {
+    "v2": System(_fused("v2"), is_ours=True),
+    "v1": System(_fused("v1"), is_ours=True),
+    "stock": System(_each_column(_stock)),
+    "plain": System(_plain, one_hot_only=True),
+    "columns_v2": System(
+        _input_layer(_fused_column), is_ours=True, one_hot_only=True, session_only=True
+    ),
+    "columns_stock": System(
+        _input_layer(tf.feature_column.embedding_column), one_hot_only=True, session_only=True
+    ),
+    "v2_default": System(_fused("v2"), is_ours=True, arithmetic=True),
+    "stock_default": System(_each_column(_stock), arithmetic=True),
+}

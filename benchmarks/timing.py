@@ -1,0 +1,62 @@
+"""Alternating timing and its statistics."""
+
+import gc
+import time
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+Step = Callable[[int], object]
+WARM_UP_STEPS = 5
+
+
+def alternate(steps: Mapping[str, Step], rounds: int, block: int) -> dict[str, np.ndarray]:
+    """Times the steps block by block in rounds, so that drift of the machine hits all alike.
+
+    Each block starts with one step that is not timed: it pays for the caches that the previous
+    system left behind. Systems start at different batches, so that none finds its rows loaded by
+    the one before.
+
+    Returns:
+        `[rounds, block]` float64 microseconds of each system.
+    """
+    for step in steps.values():
+        for i in range(WARM_UP_STEPS):
+            step(i)
+    samples = {name: np.empty((rounds, block)) for name in steps}
+    names = list(steps)
+    gc.disable()
+    for r in range(rounds):
+        for position, name in enumerate(names[r % len(names) :] + names[: r % len(names)]):
+            samples[name][r] = _time_block(steps[name], r * block + 3 * position, block)
+    gc.enable()
+    return samples
+
+
+def _time_block(step: Step, first: int, block: int) -> list[float]:
+    step(first)
+    times = []
+    for i in range(first + 1, first + 1 + block):
+        start = time.perf_counter_ns()
+        step(i)
+        times.append((time.perf_counter_ns() - start) / 1e3)
+    return times
+
+
+def summary(samples: np.ndarray) -> dict[str, float | int]:
+    """Returns count, median, quartiles and 95th percentile of `samples`, rounded."""
+    p25, median, p75, p95 = np.percentile(samples, [25, 50, 75, 95])
+    figures = {"median_us": median, "p25_us": p25, "p75_us": p75, "p95_us": p95}
+    return {"samples": samples.size} | {
+        name: round(float(value), 1) for name, value in figures.items()
+    }
+
+
+def ratio(numerator: np.ndarray, denominator: np.ndarray) -> dict[str, float]:
+    """Returns median and quartiles over the rounds of the ratio of the rounds' medians."""
+    per_round = np.median(numerator, axis=1) / np.median(denominator, axis=1)
+    p25, median, p75 = np.percentile(per_round, [25, 50, 75])
+    return {
+        name: round(float(v), 3)
+        for name, v in zip(("median", "p25", "p75"), (median, p25, p75), strict=True)
+    }

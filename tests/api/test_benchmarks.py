@@ -1,0 +1,218 @@
+import json
+import pathlib
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))  # the benchmarks are no installed package
+
+from benchmarks import check, compare, kernels, limit, results, run, tables, timing  # noqa: E402
+from benchmarks.workloads import WORKLOADS, Batch  # noqa: E402
+
+
+def run_driver(folder, *arguments):
+    command = [sys.executable, "-m", "benchmarks.run", "--rounds=2", "--block=2", *arguments]
+    done = subprocess.run(
+        [*command, f"--output={folder}"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    (path,) = folder.iterdir()
+    return results.load(path), done
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["session", "function"])
+@pytest.mark.parametrize("workload", ["tiny", "tiny_multi_hot"])
+def test_all_systems_agree_on_a_tiny_workload(tmp_path, workload, mode):
+    record, done = run_driver(tmp_path, f"--workload={workload}", f"--mode={mode}")
+    assert [cell["phase"] for cell in record["cells"]] == list(run.PHASES)
+    for cell in record["cells"]:
+        assert cell["check"] == "equal"
+        measured = cell["systems"]
+        assert {"v2", "v1", "stock", "v2_default", "stock_default"} <= measured.keys()
+        assert ("plain" in measured) == (workload == "tiny")
+        assert ("columns_v2" in measured) == (workload == "tiny" and mode == "session")
+        assert measured["v2"]["samples"] == 4
+        assert measured["v2"]["speedup_over"]["stock"]["median"] > 0
+    assert ("limit skipped" in done.stderr) == (not limit.SOURCE.exists())
+
+
+@pytest.mark.slow
+def test_forward_runs_at_most_four_kernels_of_ours_per_column(tmp_path):
+    arguments = ["--workload=tiny", "--phase=forward", "--system=v2,v1,stock"]
+    record, _ = run_driver(tmp_path, *arguments)
+    measured = record["cells"][0]["systems"]
+    assert measured["stock"]["kernels_of_ours_per_column"] == 0
+    assert 0 < measured["v1"]["kernels_of_ours_per_column"] <= 4
+    assert 0 < measured["v2"]["kernels_of_ours_per_column"] <= 4
+
+
+STEMS = sorted(
+    path.stem
+    for path in (ROOT / "benchmarks/ops").glob("*.py")
+    if path.stem not in ("__init__", "inputs")
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stem", STEMS)
+def test_op_agrees_with_stock(tmp_path, stem):
+    record, _ = run_driver(tmp_path, f"--op={stem}")
+    assert all(cell["check"] == "equal" for cell in record["cells"])
+    assert all(cell["systems"]["fused"]["bytes_moved"] > 0 for cell in record["cells"])
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_workload_is_a_function_of_its_name(name):
+    workload = WORKLOADS[name]
+    for first, second in zip(workload.batches(), workload.batches(), strict=True):
+        np.testing.assert_array_equal(first.ids, second.ids)
+
+
+@pytest.mark.parametrize(("name", "function"), [("W1", "w1"), ("W3", "w3"), ("W4", "w4")])
+def test_one_hot_ids_are_those_of_the_neutral_yardstick(name, function):
+    yardstick = load_yardstick()
+    for got, want in zip(WORKLOADS[name].batches(), getattr(yardstick, function)(), strict=True):
+        np.testing.assert_array_equal(got.ids, want)
+
+
+def test_multi_hot_ids_are_those_of_the_neutral_yardstick():
+    for got, want in zip(WORKLOADS["W2"].batches(), load_yardstick().w2(), strict=True):
+        np.testing.assert_array_equal(got.row_lengths, want[0])
+        np.testing.assert_array_equal(got.ids, want[1])
+
+
+def load_yardstick():
+    path = limit.SOURCE.with_name("workload.py")
+    if not path.exists():
+        pytest.skip(f"{path} is not there: the neutral yardstick lies outside the repository")
+    namespace = {}
+    exec(compile(path.read_text(), str(path), "exec"), namespace)  # its folder is not importable
+    return SimpleNamespace(**namespace)
+
+
+def test_limit_looks_up_the_sums_of_the_rows():
+    loop = limit.compile_loop()
+    if loop is None:
+        pytest.skip(f"{limit.SOURCE} is not there: the limit loop lies outside the repository")
+    workload = WORKLOADS["tiny_multi_hot"]
+    bound = limit.Limit(loop, workload, threads=1, with_slots=False)
+    bound.steps("forward")["limit"](0)
+    batch = workload.batches()[0]
+    table = (1e-3 * (np.arange(100 * 8) % 1024) + 1e-3).reshape(100, 8)
+    want = np.zeros((32, 8))
+    row_ids, ids = batch.row_ids()[batch.ids >= 0], batch.ids[batch.ids >= 0]
+    np.add.at(want, row_ids, table[ids])
+    want /= np.maximum(np.bincount(row_ids, minlength=32), 1)[:, None]
+    np.testing.assert_allclose(bound.combined, want, rtol=1e-5)
+
+
+def make_runner(values):
+    """A runner whose systems return what `values` says, for a batch that looks up ids 1 and 3."""
+    batch = Batch(np.array([[3, 1, 3]]), None)
+    workload = SimpleNamespace(batches=lambda: [batch])
+    program = SimpleNamespace(workload=workload)
+    return SimpleNamespace(program=program, values=lambda name, phase: values[name])
+
+
+def slices(ids, rows):
+    return SimpleNamespace(indices=np.array(ids), values=np.array(rows, np.float32))
+
+
+def test_check_accepts_gradients_that_differ_in_order_and_merging():
+    combined = np.ones((3, 1), np.float32)
+    merged = [combined, [slices([3, 1], [[5.0], [2.0]])]]
+    pairs = [combined, [slices([1, 3, 3, 0], [[2.0], [1.0], [4.0], [0.0]])]]
+    check.assert_systems_agree(make_runner({"a": merged, "b": pairs}), ["a", "b"], "gradient")
+
+
+@pytest.mark.parametrize(
+    ("gradient", "message"),
+    [
+        (slices([3, 1], [[5.0], [2.1]]), "gradient of table 0 of b and a differ"),
+        (slices([3, 2], [[5.0], [2.0]]), "an id that was not looked up"),
+    ],
+)
+def test_check_rejects_a_wrong_gradient(gradient, message):
+    combined = np.ones((3, 1), np.float32)
+    values = {"a": [combined, [slices([3, 1], [[5.0], [2.0]])]], "b": [combined, [gradient]]}
+    with pytest.raises(AssertionError, match=message):
+        check.assert_systems_agree(make_runner(values), ["a", "b"], "gradient")
+
+
+def test_check_rejects_wrong_rows():
+    values = {"a": [np.ones((2, 2))], "b": [np.array([[1.0, 1.0], [1.0, 1.01]])]}
+    with pytest.raises(AssertionError, match="forward: combined rows of b and a differ"):
+        check.assert_systems_agree(make_runner(values), ["a", "b"], "forward")
+
+
+def test_alternate_times_every_system_in_every_round():
+    calls = []
+    steps = {name: lambda i, name=name: calls.append((name, i)) for name in ("a", "b")}
+    samples = timing.alternate(steps, rounds=3, block=2)
+    assert {name: times.shape for name, times in samples.items()} == {"a": (3, 2), "b": (3, 2)}
+    blocks = [name for name, _ in calls[2 * timing.WARM_UP_STEPS :: 3]]
+    assert blocks == ["a", "b", "b", "a", "a", "b"]
+
+
+def test_ratio_is_the_median_over_rounds():
+    numerator = np.array([[2.0, 2.0], [3.0, 3.0], [80.0, 80.0]])
+    denominator = np.array([[1.0, 1.0], [1.0, 1.0], [2.0, 2.0]])
+    assert timing.ratio(numerator, denominator) == {"median": 3.0, "p25": 2.5, "p75": 21.5}
+
+
+def test_summary_has_the_quartiles():
+    want = {"samples": 5, "median_us": 3.0, "p25_us": 2.0, "p75_us": 4.0, "p95_us": 4.8}
+    assert timing.summary(np.array([[5.0, 1.0, 2.0, 4.0, 3.0]])) == want
+
+
+@pytest.mark.parametrize(
+    ("new", "want"),
+    [
+        ((90, 85, 94), "faster"),
+        ((90, 85, 96), "-"),
+        ((97, 93, 94), "-"),
+        ((120, 111, 130), "slower"),
+    ],
+)
+def test_verdict_needs_separate_quartiles_and_five_percent(new, want):
+    old = {"median": 100, "p25": 95, "p75": 110}
+    assert compare.verdict(old, dict(zip(("median", "p25", "p75"), new, strict=True))) == want
+
+
+def make_trace(*labels):
+    nodes = [
+        SimpleNamespace(timeline_label=label, op_start_rel_micros=1, op_end_rel_micros=1 + micros)
+        for label, micros in labels
+    ]
+    return SimpleNamespace(dev_stats=[SimpleNamespace(node_stats=nodes)])
+
+
+def test_kernels_are_counted_without_bookkeeping():
+    label = "x/y = Unique(a, b)"
+    traces = [
+        make_trace((label, 5), (label, 7), ("c = Const()", 9), ("_SOURCE = NoOp()", 9)),
+        make_trace((label, 5), (label, 9), ("c = Const()", 9), ("_SOURCE = NoOp()", 9)),
+    ]
+    assert kernels.summarize(traces) == [{"op": "Unique", "kernels": 2, "us": 13.0}]
+
+
+def test_losses_are_bold():
+    v2 = {"median_us": 2000, "p25_us": 1900, "p75_us": 2100, "kernels": 5}
+    v2 |= {"kernels_of_ours_per_column": 4.0, "x_limit": {"median": 1.5}}
+    v2["speedup_over"] = {"stock": {"median": 2.0}, "plain": {"median": 0.9}}
+    axes = {"workload": "W1", "threads": 1, "batch_size": 4096, "mode": "session"}
+    cell = {"phase": "forward", "systems": {"v2": v2, "stock": {"kernels": 12}}}
+    table = tables.workload_table({"axes": axes, "cells": [cell]})
+    assert "| forward | 2 (1.9-2.1) | 1.50 | 4 | 5 (12) | 2.00 |  | **0.90** |" in table
+
+
+def test_load_rejects_another_schema(tmp_path):
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps({"schema": "something/0"}))
+    with pytest.raises(ValueError, match=r"has schema something/0, but .*; measure again"):
+        results.load(path)
