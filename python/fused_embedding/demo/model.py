@@ -1,0 +1,107 @@
+"""A Wide & Deep click model as a tf.compat.v1 user writes it, with or without fusion."""
+
+import math
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+import fused_embedding as fe
+from fused_embedding.demo import criteo
+
+# Large fields share buckets: what matters to the demo is the rows of a batch, not the tables' size.
+_MAX_BUCKETS = 100_000
+_HIDDEN_UNITS = 64
+_LEARNING_RATE = 0.02
+
+
+class Model(NamedTuple):
+    """A graph and the tensors that a trainer needs."""
+
+    graph: tf.Graph
+    labels: tf.Tensor  # [batch] float32
+    integers: tf.Tensor  # [batch, 13] float32
+    categoricals: tf.Tensor  # [batch, 26] int64, -1 is missing
+    probability: tf.Tensor  # [batch] float32
+    loss: tf.Tensor  # scalar
+    train_op: tf.Operation
+    init_op: tf.Operation
+    saver: tf.compat.v1.train.Saver  # of the trainable variables
+
+    def feed(self, rows: criteo.Rows) -> dict[tf.Tensor, Any]:
+        """The feed_dict for `rows`."""
+        return dict(zip((self.labels, self.integers, self.categoricals), rows, strict=True))
+
+
+def num_buckets() -> list[int]:
+    """Rows of the embedding table of C1 to C26: twice the cardinality leaves few collisions."""
+    return [min(2 * n + 100, _MAX_BUCKETS) for n in criteo.CARDINALITIES]
+
+
+def build(do_fusion: str | None, embedding_dim: int, seed: int) -> Model:
+    """Builds the model in a graph of its own.
+
+    Args:
+        do_fusion: What the feature columns are given: None is stock TensorFlow.
+        embedding_dim: Dimension of the embeddings.
+        seed: Graph-level seed of the initial values.
+    """
+    with tf.Graph().as_default() as graph:
+        tf.compat.v1.set_random_seed(seed)
+        placeholder = tf.compat.v1.placeholder
+        labels = placeholder(tf.float32, [None], "labels")
+        integers = placeholder(tf.float32, [None, criteo.NUM_INTEGERS], "integers")
+        categoricals = placeholder(tf.int64, [None, len(criteo.CARDINALITIES)], "categoricals")
+
+        logits = _logits(integers, categoricals, do_fusion, embedding_dim)
+        loss = tf.reduce_mean(
+            tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits), name="loss"
+        )
+        saver = tf.compat.v1.train.Saver(tf.compat.v1.trainable_variables())
+        train_op = tf.compat.v1.train.AdagradOptimizer(_LEARNING_RATE).minimize(loss)
+        return Model(
+            graph=graph,
+            labels=labels,
+            integers=integers,
+            categoricals=categoricals,
+            probability=tf.sigmoid(logits, name="probability"),
+            loss=loss,
+            train_op=train_op,
+            init_op=tf.compat.v1.global_variables_initializer(),
+            saver=saver,
+        )
+
+
+def _logits(
+    integers: tf.Tensor, categoricals: tf.Tensor, do_fusion: str | None, embedding_dim: int
+) -> tf.Tensor:
+    """Wide part on the categoricals, deep part on their embeddings and the integers: `[batch]`."""
+    names = [f"C{i + 1}" for i in range(len(criteo.CARDINALITIES))]
+    features = dict(zip(names, tf.unstack(categoricals, axis=1), strict=True))
+    columns = [
+        # The int64 hash of TensorFlow drops -1, the dense encoding of a missing value.
+        tf.feature_column.categorical_column_with_hash_bucket(name, size, tf.int64)
+        for name, size in zip(names, num_buckets(), strict=True)
+    ]
+    embeddings = [
+        fe.feature_column.embedding_column(column, embedding_dim, do_fusion=do_fusion)
+        for column in columns
+    ]
+    wide = fe.feature_column.linear_model(features, columns, do_fusion=do_fusion)
+    deep = tf.compat.v1.feature_column.input_layer(features, embeddings)
+    deep = tf.concat([integers, deep], axis=1)
+    deep = tf.nn.relu(_dense("hidden_1", deep, _HIDDEN_UNITS))
+    deep = tf.nn.relu(_dense("hidden_2", deep, _HIDDEN_UNITS))
+    return tf.squeeze(wide + _dense("deep_logit", deep, 1), axis=1, name="logits")
+
+
+def _dense(name: str, x: tf.Tensor, units: int) -> tf.Tensor:
+    # tf.compat.v1.layers.dense does not exist beside Keras 3.
+    with tf.compat.v1.variable_scope(name):
+        limit = math.sqrt(6.0 / (x.shape[1] + units))
+        kernel = tf.compat.v1.get_variable(
+            "kernel",
+            [x.shape[1], units],
+            initializer=tf.compat.v1.random_uniform_initializer(-limit, limit),
+        )
+        bias = tf.compat.v1.get_variable("bias", [units], initializer=tf.zeros_initializer())
+        return tf.linalg.matmul(x, kernel) + bias

@@ -1,0 +1,120 @@
+"""Trains models in turn on the same batches, from the same values, and times them."""
+
+import itertools
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import tensorflow as tf
+
+from fused_embedding.demo import criteo, extras
+from fused_embedding.demo.model import Model
+
+# The models alternate in blocks of so many steps: a slow moment of the machine hits both.
+BLOCK_STEPS = 10
+_EVALUATION_BATCH = 4096
+
+
+@dataclass
+class Run:
+    """One model in its session, and what its training gave."""
+
+    name: str
+    model: Model
+    session: tf.compat.v1.Session
+    losses: list[float] = field(default_factory=list)
+    step_seconds: list[float] = field(default_factory=list)  # mean of each block
+    auc: float = float("nan")
+
+    @property
+    def steps_per_second(self) -> float:
+        """Median over the timed blocks."""
+        return statistics.median(self.block_rates)
+
+    @property
+    def block_rates(self) -> list[float]:
+        """Steps per second of each timed block: all but the first, which is the warm-up."""
+        return [1.0 / seconds for seconds in self.step_seconds[1:]]
+
+
+def start(models: dict[str, Model]) -> list[Run]:
+    """Opens a session for each model; all start from the values of the first.
+
+    The values travel in a checkpoint: one written by the stock model is read by the fused one.
+    """
+    runs = [Run(name, model, _session(model.graph)) for name, model in models.items()]
+    with tempfile.TemporaryDirectory() as folder:
+        for i, run in enumerate(runs):
+            run.session.run(run.model.init_op)
+            with run.model.graph.as_default():  # elsewhere the Saver takes itself for eager
+                if i == 0:
+                    path = run.model.saver.save(run.session, f"{folder}/initial")
+                else:
+                    run.model.saver.restore(run.session, path)
+    return runs
+
+
+def _session(graph: tf.Graph) -> tf.compat.v1.Session:
+    # Grappler's arithmetic optimisation replaces stock's row gathers by reads of whole tables,
+    # which makes stock slower: stock gets the faster setting.
+    config = tf.compat.v1.ConfigProto()
+    rewrites = config.graph_options.rewrite_options
+    rewrites.arithmetic_optimization = rewrites.OFF
+    return tf.compat.v1.Session(graph=graph, config=config)
+
+
+def batches(rows: criteo.Rows, batch_size: int, steps: int, seed: int) -> Iterator[criteo.Rows]:
+    """Yields `steps` batches; each epoch goes through the rows once, in an order of its own.
+
+    Raises:
+        InputError: If there are fewer rows than a batch needs.
+    """
+    num_rows = len(rows.labels)
+    batches_per_epoch = num_rows // batch_size
+    if batches_per_epoch == 0:
+        raise criteo.InputError(
+            f"{num_rows} training rows do not fill a batch of {batch_size}; lower --batch_size"
+        )
+    rng = np.random.default_rng(seed)
+    for step in range(steps):
+        at = step % batches_per_epoch * batch_size
+        if at == 0:
+            order = rng.permutation(num_rows)
+        yield rows.take(order[at : at + batch_size])
+
+
+def train(
+    runs: Sequence[Run], stream: Iterator[criteo.Rows], on_block: Callable[[int], None]
+) -> None:
+    """Trains all `runs` on the batches of `stream`, block by block.
+
+    Args:
+        runs: Their losses and step times are filled in.
+        stream: The batches; made before the clock starts.
+        on_block: Called after each block with its number of steps.
+    """
+    order = list(runs)
+    while block := list(itertools.islice(stream, BLOCK_STEPS)):
+        for run in order:
+            began = time.perf_counter()
+            for batch in block:
+                _, loss = run.session.run(
+                    (run.model.train_op, run.model.loss), run.model.feed(batch)
+                )
+                run.losses.append(float(loss))
+            run.step_seconds.append((time.perf_counter() - began) / len(block))
+        order.reverse()  # who goes first finds colder caches
+        on_block(len(block))
+
+
+def evaluate(run: Run, rows: criteo.Rows) -> float:
+    """Area under the ROC curve of the model on `rows`, which have both labels."""
+    probabilities = []
+    for at in range(0, len(rows.labels), _EVALUATION_BATCH):
+        part = rows.take(slice(at, at + _EVALUATION_BATCH))
+        probabilities.append(run.session.run(run.model.probability, run.model.feed(part)))
+    metrics = extras.load("sklearn.metrics")
+    return float(metrics.roc_auc_score(rows.labels, np.concatenate(probabilities)))
