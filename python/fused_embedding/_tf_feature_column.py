@@ -1,0 +1,180 @@
+"""Stock feature columns with one more field, `do_fusion`, that chooses the lookup.
+
+The only file of the package that imports private TensorFlow modules for feature columns: the
+column classes and the layers under `linear_model` have no public name. All of them call the
+lookup as `embedding_ops.<function>`. `_with_globals` gives one method of one column another
+meaning of that name, so TensorFlow keeps making the variables, collections, names and checkpoint
+entries, nothing of it is copied or patched, and no other thread or column can notice.
+"""
+
+import inspect
+import types
+from collections import namedtuple
+from collections.abc import Callable
+from typing import Any, Literal
+
+import tensorflow as tf
+from tensorflow.python.feature_column import feature_column as fc_v1
+from tensorflow.python.feature_column import feature_column_v2 as fc_v2
+from tensorflow.python.feature_column import serialization
+
+from fused_embedding import nn
+
+DoFusion = Literal["v1", "v2", "v3"] | bool | None
+
+
+def resolve_fusion(do_fusion: DoFusion) -> Literal["v1", "v2"] | None:
+    """Turns `do_fusion` into the version to run, None for stock TensorFlow.
+
+    Args:
+        do_fusion: None, a bool or the name of a version; True is the best version there is.
+
+    Returns:
+        "v1", "v2" or None.
+
+    Raises:
+        NotImplementedError: If `do_fusion` is "v3".
+        ValueError: If `do_fusion` is anything else.
+    """
+    if do_fusion is None or do_fusion is False:
+        return None
+    if do_fusion is True or do_fusion == "v2":
+        return "v2"
+    if do_fusion == "v1":
+        return "v1"
+    if do_fusion == "v3":
+        raise NotImplementedError(
+            "do_fusion = 'v3' was given, but this release has 'v1' and 'v2'; use 'v2', or True for "
+            "the best version of the installed release"
+        )
+    raise ValueError(
+        f"do_fusion must be None, False, True, 'v1' or 'v2', but {do_fusion!r} was given; use "
+        "'v2', or None for stock TensorFlow"
+    )
+
+
+def fuse(column: Any, do_fusion: DoFusion) -> Any:
+    """Returns a stock embedding column with `do_fusion`: itself where that means stock."""
+    if resolve_fusion(do_fusion) is None:
+        return column
+    return _FUSED[type(column)](*column, do_fusion=do_fusion)
+
+
+def linear_model_for(do_fusion: DoFusion) -> Callable[..., tf.Tensor]:
+    """Returns `tf.compat.v1.feature_column.linear_model`, with the fused lookup if asked for."""
+    if resolve_fusion(do_fusion) is None:
+        return tf.compat.v1.feature_column.linear_model
+    # linear_model -> _LinearModel -> _FCLinearWrapper -> _create_weighted_sum -> the lookup: each
+    # names the next, so each gets its own meaning of that one name.
+    categorical_sum = _with_lookups(fc_v1._create_categorical_column_weighted_sum, do_fusion)
+    weighted_sum = _with_globals(
+        fc_v1._create_weighted_sum, _create_categorical_column_weighted_sum=categorical_sum
+    )
+    wrapper = _subclass(fc_v1._FCLinearWrapper, "call", _create_weighted_sum=weighted_sum)
+    model = _subclass(fc_v1._LinearModel, "__init__", _FCLinearWrapper=wrapper)
+    linear_model = inspect.unwrap(fc_v1.linear_model)  # its decorators only export and warn
+    return _with_globals(linear_model, _LinearModel=model)
+
+
+def _with_globals(function: Callable, **names: Any) -> Callable:
+    """A copy of `function` for which global `names` mean something else."""
+    missing = names.keys() - set(function.__code__.co_names)
+    if missing:
+        raise RuntimeError(
+            f"TensorFlow {tf.__version__} has no {', '.join(missing)} in {function.__qualname__}, "
+            "which do_fusion needs; use TensorFlow 2.15 to 2.21 or do_fusion=None"
+        )
+    copy = types.FunctionType(
+        function.__code__,
+        {**function.__globals__, **names},
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
+
+
+def _subclass(base: type, method: str, **names: Any) -> type:
+    """A subclass of `base` in which global `names` mean something else to `method`."""
+    return type(base.__name__, (base,), {method: _with_globals(getattr(base, method), **names)})
+
+
+def _with_lookups(function: Callable, do_fusion: DoFusion) -> Callable:
+    """`function` of TensorFlow, with the lookups that `do_fusion` asks for."""
+    version = resolve_fusion(do_fusion)
+    if version is None:
+        return function
+    return _with_globals(function, embedding_ops=_FusedLookups(version))
+
+
+class _FusedLookups:
+    """Stands where TensorFlow's columns expect the module `embedding_ops`."""
+
+    def __init__(self, version: Literal["v1", "v2"]):
+        self._version = version
+
+    def safe_embedding_lookup_sparse(self, *args: Any, **kwargs: Any) -> tf.Tensor:
+        return nn.fused_safe_embedding_lookup_sparse(*args, **kwargs, fusion_version=self._version)
+
+    def embedding_lookup_sparse_v2(
+        self, params: Any, sp_ids: Any, sp_weights: Any, **kwargs: Any
+    ) -> tf.Tensor:
+        # Stock drops the rows after the last id, so that the columns of a batch differ in length.
+        # Its documentation allows zeros there as well, which is what the fused ops give.
+        lookup = {
+            "v1": nn.fused_embedding_lookup_sparse,
+            "v2": nn.fused_embedding_lookup_sparse_v2,
+        }[self._version]
+        return lookup(params, sp_ids, sp_weights, fill_empty_row=False, **kwargs)
+
+
+def _fields(stock: Any) -> Any:
+    """The namedtuple of a stock column's fields and `do_fusion`.
+
+    As the first base of a column it replaces all that `collections.namedtuple` wrote for the
+    stock fields (`_make`, `_replace`, `__repr__`, pickling), which would fail on one more.
+    """
+    return namedtuple(f"Fused{stock.__name__}Fields", (*stock._fields, "do_fusion"))
+
+
+@serialization.register_feature_column
+class FusedEmbeddingColumn(
+    _fields(fc_v2.EmbeddingColumn),  # type: ignore[misc]
+    fc_v2.EmbeddingColumn,
+):
+    """See `fused_embedding.feature_column.embedding_column`."""
+
+    def _get_dense_tensor_internal_helper(self, *args: Any) -> tf.Tensor:
+        stock = fc_v2.EmbeddingColumn._get_dense_tensor_internal_helper
+        return _with_lookups(stock, self.do_fusion)(self, *args)
+
+
+@serialization.register_feature_column
+class FusedSharedEmbeddingColumn(
+    _fields(fc_v2.SharedEmbeddingColumn),  # type: ignore[misc]
+    fc_v2.SharedEmbeddingColumn,
+):
+    """See `fused_embedding.feature_column.shared_embeddings`."""
+
+    def _get_dense_tensor_internal(self, *args: Any) -> tf.Tensor:
+        stock = fc_v2.SharedEmbeddingColumn._get_dense_tensor_internal
+        return _with_lookups(stock, self.do_fusion)(self, *args)
+
+
+class FusedSharedEmbeddingColumnV1(
+    _fields(fc_v1._SharedEmbeddingColumn),  # type: ignore[misc]
+    fc_v1._SharedEmbeddingColumn,
+):
+    """See `fused_embedding.feature_column.shared_embedding_columns`."""
+
+    def _get_dense_tensor_internal(self, *args: Any, **kwargs: Any) -> tf.Tensor:
+        stock = fc_v1._SharedEmbeddingColumn._get_dense_tensor_internal
+        return _with_lookups(stock, self.do_fusion)(self, *args, **kwargs)
+
+
+_FUSED = {
+    fc_v2.EmbeddingColumn: FusedEmbeddingColumn,
+    fc_v2.SharedEmbeddingColumn: FusedSharedEmbeddingColumn,
+    fc_v1._SharedEmbeddingColumn: FusedSharedEmbeddingColumnV1,
+}

@@ -1,0 +1,245 @@
+"""Feature columns of `tf.feature_column` with one more argument, `do_fusion`.
+
+The columns go wherever stock ones go (`tf.compat.v1.feature_column.input_layer`, Keras 2
+`DenseFeatures` and `SequenceFeatures`, Estimators) and beside them. Variables, their names and
+their checkpoints stay those of stock TensorFlow, so `do_fusion` can be changed at any time.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from fused_embedding._tf_feature_column import DoFusion, fuse, linear_model_for
+
+__all__ = ["embedding_column", "linear_model", "shared_embedding_columns", "shared_embeddings"]
+
+
+def embedding_column(
+    categorical_column: Any,
+    dimension: int,
+    combiner: str = "mean",
+    initializer: Callable | None = None,
+    ckpt_to_load_from: str | None = None,
+    tensor_name_in_ckpt: str | None = None,
+    max_norm: float | None = None,
+    trainable: bool = True,
+    use_safe_embedding_lookup: bool = True,
+    do_fusion: DoFusion = None,
+) -> Any:
+    """A dense column that embeds the ids of a categorical column.
+
+    Args:
+        categorical_column: Any categorical column of `tf.feature_column`, which gives the ids
+            `[num_rows, ...]` int64 and maybe their weights.
+        dimension: Length of an embedding, at least 1.
+        combiner: "sum", "mean" or "sqrtn" over the ids of a row.
+        initializer: Initializer of the table `[num_buckets, dimension]` float32, by default a
+            truncated normal of standard deviation `1 / sqrt(dimension)`.
+        ckpt_to_load_from: Checkpoint with the first values of the table.
+        tensor_name_in_ckpt: Name of the table in `ckpt_to_load_from`.
+        max_norm: Longer embeddings are scaled to this L2 norm before they are combined.
+        trainable: Whether training changes the table.
+        use_safe_embedding_lookup: If False, ids of rank 2 are used as they are: none is pruned,
+            and a row without ids is zero.
+        do_fusion: "v1" or "v2" runs that version of the fused lookup, True the best there is;
+            None and False return a column of stock TensorFlow.
+
+    Returns:
+        A dense column whose tensor is `[num_rows, dimension]` float32.
+
+    Raises:
+        NotImplementedError: If `do_fusion` is "v3".
+        ValueError: If an argument is not one of the above.
+
+    Source: `tf.feature_column.embedding_column`, which has the same other arguments.
+
+    >>> user = tf.feature_column.categorical_column_with_hash_bucket("user", 1000)
+    >>> fe.feature_column.embedding_column(user, 16, do_fusion="v2").name
+    'user_embedding'
+    """
+    column = tf.feature_column.embedding_column(
+        categorical_column,
+        dimension,
+        combiner=combiner,
+        initializer=initializer,
+        ckpt_to_load_from=ckpt_to_load_from,
+        tensor_name_in_ckpt=tensor_name_in_ckpt,
+        max_norm=max_norm,
+        trainable=trainable,
+        use_safe_embedding_lookup=use_safe_embedding_lookup,
+    )
+    return fuse(column, do_fusion)
+
+
+def shared_embedding_columns(
+    categorical_columns: Iterable[Any],
+    dimension: int,
+    combiner: str = "mean",
+    initializer: Callable | None = None,
+    shared_embedding_collection_name: str | None = None,
+    ckpt_to_load_from: str | None = None,
+    tensor_name_in_ckpt: str | None = None,
+    max_norm: float | None = None,
+    trainable: bool = True,
+    use_safe_embedding_lookup: bool = True,
+    do_fusion: DoFusion = None,
+) -> list[Any]:
+    """Dense columns for `tf.compat.v1` graphs that embed their ids with one table.
+
+    Args:
+        categorical_columns: Categorical columns of one type and one number of buckets.
+        dimension: See `embedding_column`.
+        combiner: See `embedding_column`.
+        initializer: See `embedding_column`.
+        shared_embedding_collection_name: Name of the table's scope and of the collection that
+            holds it, by default made from the names of the columns.
+        ckpt_to_load_from: See `embedding_column`.
+        tensor_name_in_ckpt: See `embedding_column`.
+        max_norm: See `embedding_column`.
+        trainable: See `embedding_column`.
+        use_safe_embedding_lookup: See `embedding_column`.
+        do_fusion: See `embedding_column`.
+
+    Returns:
+        One dense column for each categorical column, in their order.
+
+    Raises:
+        NotImplementedError: If `do_fusion` is "v3".
+        RuntimeError: In eager mode.
+        ValueError: If an argument is not one of the above.
+
+    Source: `tf.compat.v1.feature_column.shared_embedding_columns`.
+
+    >>> keys = ["seen", "bought"]
+    >>> keys = [tf.feature_column.categorical_column_with_identity(key, 100) for key in keys]
+    >>> with tf.Graph().as_default():
+    ...     columns = fe.feature_column.shared_embedding_columns(keys, 8, do_fusion="v2")
+    >>> [column.name for column in columns]
+    ['seen_shared_embedding', 'bought_shared_embedding']
+    """
+    columns = tf.compat.v1.feature_column.shared_embedding_columns(
+        categorical_columns,
+        dimension,
+        combiner=combiner,
+        initializer=initializer,
+        shared_embedding_collection_name=shared_embedding_collection_name,
+        ckpt_to_load_from=ckpt_to_load_from,
+        tensor_name_in_ckpt=tensor_name_in_ckpt,
+        max_norm=max_norm,
+        trainable=trainable,
+        use_safe_embedding_lookup=use_safe_embedding_lookup,
+    )
+    return [fuse(column, do_fusion) for column in columns]
+
+
+def shared_embeddings(
+    categorical_columns: Iterable[Any],
+    dimension: int,
+    combiner: str = "mean",
+    initializer: Callable | None = None,
+    shared_embedding_collection_name: str | None = None,
+    ckpt_to_load_from: str | None = None,
+    tensor_name_in_ckpt: str | None = None,
+    max_norm: float | None = None,
+    trainable: bool = True,
+    use_safe_embedding_lookup: bool = True,
+    do_fusion: DoFusion = None,
+) -> list[Any]:
+    """Dense columns for Keras 2 layers in a graph that embed their ids with one table.
+
+    Args:
+        categorical_columns: Categorical columns of one type and one number of buckets.
+        dimension: See `embedding_column`.
+        combiner: See `embedding_column`.
+        initializer: See `embedding_column`.
+        shared_embedding_collection_name: Name of the table, by default made from the names of the
+            columns.
+        ckpt_to_load_from: See `embedding_column`.
+        tensor_name_in_ckpt: See `embedding_column`.
+        max_norm: See `embedding_column`.
+        trainable: See `embedding_column`.
+        use_safe_embedding_lookup: See `embedding_column`.
+        do_fusion: See `embedding_column`.
+
+    Returns:
+        One dense column for each categorical column, in their order.
+
+    Raises:
+        NotImplementedError: If `do_fusion` is "v3".
+        RuntimeError: In eager mode.
+        ValueError: If an argument is not one of the above.
+
+    Source: `tf.feature_column.shared_embeddings`.
+
+    >>> keys = ["seen", "bought"]
+    >>> keys = [tf.feature_column.categorical_column_with_identity(key, 100) for key in keys]
+    >>> with tf.Graph().as_default():
+    ...     columns = fe.feature_column.shared_embeddings(keys, 8, do_fusion="v2")
+    >>> [column.name for column in columns]
+    ['seen_shared_embedding', 'bought_shared_embedding']
+    """
+    columns = tf.feature_column.shared_embeddings(
+        categorical_columns,
+        dimension,
+        combiner=combiner,
+        initializer=initializer,
+        shared_embedding_collection_name=shared_embedding_collection_name,
+        ckpt_to_load_from=ckpt_to_load_from,
+        tensor_name_in_ckpt=tensor_name_in_ckpt,
+        max_norm=max_norm,
+        trainable=trainable,
+        use_safe_embedding_lookup=use_safe_embedding_lookup,
+    )
+    return [fuse(column, do_fusion) for column in columns]
+
+
+def linear_model(
+    features: Mapping[str, Any],
+    feature_columns: Iterable[Any],
+    units: int = 1,
+    sparse_combiner: str = "sum",
+    weight_collections: list[str] | None = None,
+    trainable: bool = True,
+    cols_to_vars: dict[Any, Any] | None = None,
+    do_fusion: DoFusion = None,
+) -> tf.Tensor:
+    """A linear model over feature columns, in a `tf.compat.v1` graph.
+
+    Args:
+        features: Tensors and SparseTensors of a batch by feature key.
+        feature_columns: Categorical columns, whose ids each have `units` weights of their own, and
+            dense columns.
+        units: Number of outputs.
+        sparse_combiner: "sum", "mean" or "sqrtn" over the ids of a row.
+        weight_collections: More collections for the variables.
+        trainable: Whether the variables go into TRAINABLE_VARIABLES.
+        cols_to_vars: If given, filled with each column's list of variables, and `"bias"`.
+        do_fusion: See `embedding_column`; it says how the categorical columns are looked up. An
+            embedding column among `feature_columns` keeps its own.
+
+    Returns:
+        `[num_rows, units]` float32.
+
+    Raises:
+        NotImplementedError: If `do_fusion` is "v3".
+        ValueError: If an argument is not one of the above.
+
+    Source: `tf.compat.v1.feature_column.linear_model`.
+
+    >>> user = tf.feature_column.categorical_column_with_hash_bucket("user", 1000)
+    >>> with tf.Graph().as_default():
+    ...     features = {"user": tf.constant([["ann"], ["bob"]])}
+    ...     logits = fe.feature_column.linear_model(features, [user], do_fusion="v2")
+    >>> logits.shape
+    TensorShape([2, 1])
+    """
+    return linear_model_for(do_fusion)(
+        features,
+        feature_columns,
+        units=units,
+        sparse_combiner=sparse_combiner,
+        weight_collections=weight_collections,
+        trainable=trainable,
+        cols_to_vars=cols_to_vars,
+    )
