@@ -2,7 +2,7 @@
 
     tools/stage.py NAME COMMAND...   runs COMMAND; its output goes to build/logs/NAME.log
     tools/stage.py --start           forgets the counts of earlier runs
-    tools/stage.py --summary         prints `N passed, N failed, N skipped`; exit code 1 if any failed
+    tools/stage.py --summary         prints the sum of all stages; fails if any of them did
 
 A stage counts the tests that pytest or googletest reports in it, else itself as one. A command that
 exits with 77 skips its stage; the last line that it printed is the reason.

@@ -1,0 +1,83 @@
+# The commands of the project, the same for a user and for CI. docs/building.md explains them.
+# Each stage prints one line; its output is in build/logs/STAGE.log.
+
+PYTHON ?= python3
+BIN := .venv/bin
+# ARGS: options of the demo, as in `make demo ARGS="--data train.tsv"`, or of pytest.
+ARGS ?=
+JOBS ?= 2
+export PYTHONPATH := python:tests
+export TF_CPP_MIN_LOG_LEVEL ?= 3
+
+# `make ci` adds up over all its parts, so these do not sum up on their own there.
+ifndef FE_IN_CI
+SUMMARY := $(PYTHON) tools/stage.py --summary
+$(shell $(PYTHON) tools/stage.py --start)
+else
+SUMMARY := true
+endif
+STAGE := @$(PYTHON) tools/stage.py
+
+.PHONY: help demo test test-oldest lint wheel bazel sanitize qemu ci build core-tests clean
+
+help:
+	@echo "make demo [ARGS='--data train.tsv']  trains stock and fused on the same rows"
+	@echo "make test | test-oldest | sanitize | qemu | lint     checks; make ci is all of them"
+	@echo "make wheel | bazel                                   builds dist/*.whl"
+
+.venv/.done: tools/requirements.txt
+	$(STAGE) setup env PYTHON=$(PYTHON) tools/make_venv.sh .venv tools/requirements.txt 13
+
+build: .venv/.done
+	$(STAGE) build tools/build.sh $(BIN) $(JOBS)
+
+demo: build
+	@$(BIN)/python -m fused_embedding demo $(ARGS)
+
+core-tests: .venv/.done
+	$(STAGE) core-tests tools/core_tests.sh $(BIN) $(JOBS)
+
+test: build core-tests
+	$(STAGE) pytest $(BIN)/python -m pytest -q $(ARGS)
+	@$(SUMMARY)
+
+test-oldest:
+	$(STAGE) test-oldest env PYTHON=$(PYTHON) tools/test_oldest.sh $(ARGS)
+	@$(SUMMARY)
+
+sanitize: .venv/.done
+	$(STAGE) sanitize tools/core_tests.sh $(BIN) $(JOBS) address,undefined
+	@$(SUMMARY)
+
+qemu: build core-tests
+	$(STAGE) qemu-core tools/qemu.sh core
+	$(STAGE) qemu-lookup tools/qemu.sh lookup
+	@$(SUMMARY)
+
+lint: .venv/.done
+	$(STAGE) clang-format sh -c '$(BIN)/clang-format --dry-run -Werror $$(git ls-files "*.h" "*.cc")'
+	$(STAGE) ruff-check $(BIN)/ruff check .
+	$(STAGE) ruff-format $(BIN)/ruff format --check .
+	$(STAGE) mypy sh -c '$(BIN)/mypy -p fused_embedding && $(BIN)/mypy tools'
+	$(STAGE) lizard-cpp $(BIN)/lizard -L 60 -a 6 -C 12 -w tf_ops
+	$(STAGE) lizard-python $(BIN)/lizard -L 60 -C 10 -w python tools
+	$(STAGE) repository $(BIN)/python tools/check_repo.py
+	@$(SUMMARY)
+
+wheel: .venv/.done
+	@rm -f dist/*.whl
+	$(STAGE) wheel env -u PYTHONPATH $(BIN)/pip wheel -q --no-deps -w dist .
+	@ls dist/*.whl
+
+bazel: wheel
+	$(STAGE) bazel tools/bazel_wheel.sh .venv
+	@ls dist/bazel/*.whl
+
+ci:
+	@$(PYTHON) tools/stage.py --start
+	@$(MAKE) -k FE_IN_CI=1 lint test sanitize wheel bazel test-oldest qemu; \
+	    status=$$?; $(PYTHON) tools/stage.py --summary && exit $$status
+
+clean:
+	rm -rf build dist .venv .venv-oldest python/*.egg-info
+	rm -f python/fused_embedding/_ops.so python/fused_embedding/_build_info.py

@@ -1,0 +1,10 @@
+#!/bin/sh
+# qemu.sh core|lookup: runs on an emulated old CPU, where a newer instruction is a SIGILL.
+#   core    the C++ tests on a CPU without AVX (Nehalem, 2008): the oldest that the code allows
+#   lookup  Python, TensorFlow and one lookup without AVX2 (Sandy Bridge, 2011): TensorFlow's oldest
+set -e
+tools/system_packages.sh qemu-user
+case $1 in
+core) qemu-x86_64 -cpu Nehalem build/core_tests/core_tests --gtest_brief=1 ;;
+lookup) qemu-x86_64 -cpu SandyBridge .venv/bin/python tests/packaging/lookup_on_old_cpu.py ;;
+esac
