@@ -1,0 +1,77 @@
+#include "tf_ops/core/lookup/gather.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <limits>
+
+#include "tf_ops/core/base/simd.h"
+
+namespace fused_embedding {
+namespace {
+
+// Rows in flight. 16 to 32 were equal within noise for rows of 64 to 256 bytes, 8 was slower.
+constexpr int64_t kPrefetchDistance = 24;
+
+// kRowBytes > 0: known when compiled, so that a copy is a few vector moves; 0: table.row_bytes.
+// Returns the position of the first bad id, or `end`.
+template <int64_t kRowBytes, typename Id>
+int64_t CopyRows(const TableView& table, Span<const Id> ids, int64_t begin, int64_t end, char* out) {
+  const int64_t row_bytes = kRowBytes > 0 ? kRowBytes : table.row_bytes;
+  // Negative ids are huge unsigned ones, so one comparison checks both limits.
+  const auto is_valid = [&](Id id) {
+    return static_cast<uint64_t>(int64_t{id}) < static_cast<uint64_t>(table.num_rows);
+  };
+  for (int64_t i = begin; i < end; ++i) {
+    if (i + kPrefetchDistance < end && is_valid(ids[i + kPrefetchDistance])) {
+      PrefetchRow(table.data + ids[i + kPrefetchDistance] * row_bytes, row_bytes);
+    }
+    const Id id = ids[i];
+    if (!is_valid(id)) return i;
+    std::memcpy(out + i * row_bytes, table.data + id * row_bytes, static_cast<size_t>(row_bytes));
+  }
+  return end;
+}
+
+template <typename Id>
+int64_t CopyRowsOfAnySize(const TableView& table, Span<const Id> ids, int64_t begin, int64_t end,
+                          char* out) {
+  switch (table.row_bytes) {
+    case 32:
+      return CopyRows<32>(table, ids, begin, end, out);
+    case 64:
+      return CopyRows<64>(table, ids, begin, end, out);
+    case 128:
+      return CopyRows<128>(table, ids, begin, end, out);
+    case 256:
+      return CopyRows<256>(table, ids, begin, end, out);
+    default:
+      return CopyRows<0>(table, ids, begin, end, out);
+  }
+}
+
+}  // namespace
+
+template <typename Id>
+Status Gather(const CpuExec& exec, const TableView& table, Span<const Id> ids, char* out) {
+  constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+  std::atomic<int64_t> first_bad{kNone};
+  const int64_t row_ns = 5 + table.row_bytes / 16;
+  exec.ParallelFor(ids.size, row_ns, [&](int64_t begin, int64_t end) {
+    const int64_t stop = CopyRowsOfAnySize(table, ids, begin, end, out);
+    if (stop == end) return;
+    int64_t seen = first_bad.load();
+    while (stop < seen && !first_bad.compare_exchange_weak(seen, stop)) {
+    }
+  });
+  if (first_bad == kNone) return Status();
+  return InvalidArgument("id ", int64_t{ids[first_bad]}, " at position ", first_bad.load(),
+                         " is outside [0, ", table.num_rows,
+                         "), the rows of the table; prune negative ids, and hash or clip ids that "
+                         "are too large");
+}
+
+template Status Gather(const CpuExec&, const TableView&, Span<const int32_t>, char*);
+template Status Gather(const CpuExec&, const TableView&, Span<const int64_t>, char*);
+
+}  // namespace fused_embedding

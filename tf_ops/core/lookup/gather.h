@@ -1,0 +1,30 @@
+// Stage 4: the rows of a dense table.
+//
+//   table [[1, 2], [3, 4], [5, 6]], ids [2, 0]  ->  rows [[5, 6], [1, 2]]
+
+#ifndef FUSED_EMBEDDING_CORE_LOOKUP_GATHER_H_
+#define FUSED_EMBEDDING_CORE_LOOKUP_GATHER_H_
+
+#include <cstdint>
+
+#include "tf_ops/core/base/exec.h"
+#include "tf_ops/core/base/span.h"
+#include "tf_ops/core/base/status.h"
+
+namespace fused_embedding {
+
+// Rows are bytes: one gather serves every value type.
+struct TableView {
+  const char* data = nullptr;
+  int64_t num_rows = 0;
+  int64_t row_bytes = 0;
+};
+
+// Copies row ids[i] of the table to `out` + i * row_bytes. InvalidArgument names the first id outside
+// [0, num_rows); `out` is then unspecified. Id is int32_t or int64_t.
+template <typename Id>
+Status Gather(const CpuExec& exec, const TableView& table, Span<const Id> ids, char* out);
+
+}  // namespace fused_embedding
+
+#endif  // FUSED_EMBEDDING_CORE_LOOKUP_GATHER_H_

@@ -1,0 +1,79 @@
+// The (embedding, row) pairs that stages 5 and 6 work on, and how they are grouped.
+//
+// Pairs grouped by row, or by unique id, can be worked group by group: one thread owns a group, so
+// there are no atomics, and additions happen in input order for any number of threads.
+//
+//   keys [2, 0, 2], 3 groups  ->  splits [0, 1, 1, 3]   order [1, 0, 2]
+
+#ifndef FUSED_EMBEDDING_CORE_LOOKUP_PAIRS_H_
+#define FUSED_EMBEDDING_CORE_LOOKUP_PAIRS_H_
+
+#include <cstdint>
+
+#include "tf_ops/core/base/buffer.h"
+#include "tf_ops/core/base/dtype.h"
+#include "tf_ops/core/base/span.h"
+#include "tf_ops/core/base/status.h"
+#include "tf_ops/core/lookup/combiner.h"
+
+namespace fused_embedding {
+
+// Row of each pair: the first column of `indices` [num_pairs, stride].
+struct RowIds {
+  const int64_t* data = nullptr;
+  int64_t size = 0;
+  int64_t stride = 1;
+
+  int64_t operator[](int64_t pair) const { return data[pair * stride]; }
+};
+
+// Pair k adds weights[k] * rows[unique_idx[k]] to row row_ids[k] of the result.
+template <typename T>
+struct Pairs {
+  Span<const T* const> rows;             // [num_unique] embedding of each unique id, `dim` values
+  Span<const int32_t> unique_idx;        // [num_pairs], each in [0, num_unique)
+  RowIds row_ids;                        // [num_pairs], each in [0, num_rows), any order
+  Span<const ComputeType<T>> weights;    // [num_pairs], or empty: all 1
+  Span<const bool> is_zero_row;          // [num_rows] rows whose result is 0, or empty: none
+  int64_t dim = 0;
+  int64_t num_rows = 0;
+  Combiner combiner = Combiner::kMean;
+  double max_norm = -1;  // longer embeddings are scaled down to this L2 norm; negative: off
+
+  int64_t num_pairs() const { return row_ids.size; }
+  FE_INLINE ComputeType<T> weight(int64_t pair) const {
+    return weights.empty() ? ComputeType<T>{1} : weights[pair];
+  }
+  FE_INLINE bool IsZeroRow(int64_t row) const { return !is_zero_row.empty() && is_zero_row[row]; }
+};
+
+struct PairGroups {
+  Buffer<int32_t> splits;    // [num_groups + 1]
+  Buffer<int32_t> order;     // [num_pairs] pairs group by group; empty when they came that way
+  bool is_identity = false;  // order[i] = i
+
+  FE_INLINE int64_t begin(int64_t group) const { return splits.span()[group]; }
+  FE_INLINE int64_t end(int64_t group) const { return splits.span()[group + 1]; }
+  FE_INLINE int64_t pair(int64_t i) const { return is_identity ? i : order.span()[i]; }
+};
+
+// Checks that lengths agree and that unique_idx stays below num_unique.
+template <typename T>
+Status CheckPairs(const Pairs<T>& pairs);
+
+// InvalidArgument names the first row outside [0, num_rows).
+Status CheckRowIds(const RowIds& row_ids, int64_t num_rows);
+
+// `row_ids` must have passed CheckRowIds.
+Status GroupByRow(const RowIds& row_ids, int64_t num_rows, PairGroups* groups);
+
+// `unique_idx` must have passed CheckPairs.
+Status GroupByUnique(Span<const int32_t> unique_idx, int64_t num_unique, PairGroups* groups);
+
+// scale[row]: what sum(w e) of the row is multiplied by; 0 for a zero row. Needs checked row ids.
+template <typename T>
+Status RowScales(const Pairs<T>& pairs, Buffer<ComputeType<T>>* scale);
+
+}  // namespace fused_embedding
+
+#endif  // FUSED_EMBEDDING_CORE_LOOKUP_PAIRS_H_

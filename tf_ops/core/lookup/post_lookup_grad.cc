@@ -1,0 +1,131 @@
+#include "tf_ops/core/lookup/post_lookup_grad.h"
+
+#include <algorithm>
+
+#include "tf_ops/core/lookup/row_math.h"
+
+namespace fused_embedding {
+namespace {
+
+constexpr int64_t kPrefetchDistance = 8;
+
+template <typename T>
+class RowGradient {
+ public:
+  using C = ComputeType<T>;
+
+  RowGradient(const Pairs<T>& pairs, const PostLookupGradPlan<T>& plan, Span<const T> combined_grad)
+      : pairs_(pairs),
+        groups_(plan.by_unique),
+        row_scale_(plan.row_scale.span()),
+        combined_grad_(combined_grad.data) {}
+
+  FE_INLINE void Compute(int64_t begin, int64_t end, Span<T* const> rows_grad) const {
+    const int64_t last_pair = groups_.end(end - 1);
+    for (int64_t u = begin; u < end; ++u) {
+      const Clip clip = MakeClip(u);
+      ForEachBlock(pairs_.dim, [&](auto width_constant, int64_t column, int64_t width)
+                                   FE_INLINE_LAMBDA {
+        constexpr int64_t kWidth = decltype(width_constant)::value;
+        C sums[kBlockWidth] = {};
+        for (int64_t i = groups_.begin(u); i < groups_.end(u); ++i) {
+          Prefetch(i + kPrefetchDistance, last_pair);
+          const int64_t k = groups_.pair(i);
+          const int64_t row = pairs_.row_ids[k];
+          const C scale = row_scale_[row];
+          if (scale == 0) continue;  // a zero row passes no gradient, whatever it holds
+          AddScaled<kWidth>(scale * pairs_.weight(k), combined_grad_ + row * pairs_.dim + column,
+                            width, sums);
+        }
+        if (clip.is_on) {
+          AddScaled<kWidth>(-clip.projection, pairs_.rows[u] + column, width, sums);
+        }
+        StoreScaled<kWidth>(clip.scale, sums, width, rows_grad[u] + column);
+      });
+    }
+  }
+
+ private:
+  struct Clip {
+    bool is_on = false;
+    C scale = 1;
+    C projection = 0;  // (e g) / |e|^2 for the gradient g of the clipped embedding e
+  };
+
+  // (e g) is a sum over pairs of (e combined_grad[row]): no second buffer for g.
+  FE_INLINE Clip MakeClip(int64_t u) const {
+    Clip clip;
+    if (pairs_.max_norm < 0) return clip;
+    const C max_norm = static_cast<C>(pairs_.max_norm);
+    const C norm = L2Norm(pairs_.rows[u], pairs_.dim);
+    // At a norm of 0 there is no direction to project on.
+    if (!(norm >= max_norm) || norm == 0) return clip;
+    clip.is_on = true;
+    clip.scale = max_norm / norm;
+    C dot = 0;
+    for (int64_t i = groups_.begin(u); i < groups_.end(u); ++i) {
+      const int64_t k = groups_.pair(i);
+      const int64_t row = pairs_.row_ids[k];
+      if (row_scale_[row] == 0) continue;
+      dot += row_scale_[row] * pairs_.weight(k) *
+             Dot<C>(pairs_.rows[u], combined_grad_ + row * pairs_.dim, pairs_.dim);
+    }
+    clip.projection = dot / (norm * norm);
+    return clip;
+  }
+
+  FE_INLINE void Prefetch(int64_t i, int64_t last_pair) const {
+    if (i >= last_pair) return;
+    PrefetchRow(combined_grad_ + pairs_.row_ids[groups_.pair(i)] * pairs_.dim,
+                pairs_.dim * static_cast<int64_t>(sizeof(T)));
+  }
+
+  const Pairs<T>& pairs_;
+  const PairGroups& groups_;
+  Span<const C> row_scale_;
+  const T* combined_grad_;
+};
+
+}  // namespace
+
+template <typename T>
+Status PlanPostLookupGrad(const Pairs<T>& pairs, Span<const int32_t> num_ids,
+                          PostLookupGradPlan<T>* plan) {
+  using C = ComputeType<T>;
+  FE_RETURN_IF_ERROR(CheckPairs(pairs));
+  FE_RETURN_IF_ERROR(CheckRowIds(pairs.row_ids, pairs.num_rows));
+  FE_RETURN_IF_ERROR(GroupByUnique(pairs.unique_idx, pairs.rows.size, &plan->by_unique));
+  if (num_ids.empty() || !pairs.weights.empty()) return RowScales(pairs, &plan->row_scale);
+  if (num_ids.size != pairs.num_rows) {
+    return InvalidArgument("feature_nums must have one entry for each of the ", pairs.num_rows,
+                           " rows of top_grad, but has ", num_ids.size);
+  }
+  FE_RETURN_IF_ERROR(plan->row_scale.Allocate(pairs.num_rows));
+  for (int64_t row = 0; row < pairs.num_rows; ++row) {
+    const C count = static_cast<C>(std::max(num_ids[row], 0));
+    plan->row_scale[row] = pairs.IsZeroRow(row) ? C{0} : RowScale(pairs.combiner, count);
+  }
+  return Status();
+}
+
+template <typename T>
+void RunPostLookupGrad(const CpuExec& exec, const Pairs<T>& pairs, const PostLookupGradPlan<T>& plan,
+                       Span<const T> combined_grad, Span<T* const> rows_grad) {
+  const RowGradient<T> gradient(pairs, plan, combined_grad);
+  const int64_t num_unique = pairs.rows.size;
+  const int64_t pairs_of_id = 1 + pairs.num_pairs() / std::max<int64_t>(num_unique, 1);
+  const int64_t unique_ns = pairs_of_id * (4 + pairs.dim / 8);
+  exec.ParallelFor(num_unique, unique_ns, [&](int64_t begin, int64_t end) {
+    WithSimd([&]() FE_INLINE_LAMBDA { gradient.Compute(begin, end, rows_grad); });
+  });
+}
+
+#define FE_INSTANTIATE(T)                                                                      \
+  template Status PlanPostLookupGrad(const Pairs<T>&, Span<const int32_t>,                     \
+                                     PostLookupGradPlan<T>*);                                  \
+  template void RunPostLookupGrad(const CpuExec&, const Pairs<T>&, const PostLookupGradPlan<T>&, \
+                                  Span<const T>, Span<T* const>);
+FE_FOR_EACH_VALUE_TYPE(FE_INSTANTIATE)
+#undef FE_INSTANTIATE
+
+}  // namespace fused_embedding

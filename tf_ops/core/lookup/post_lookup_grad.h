@@ -1,0 +1,39 @@
+// Stage 6: the gradient of stage 5, one row per unique id.
+//
+//   combined_grad [[6, 6], [0, 0], [1, 2]]   unique_idx [0, 1, 1]   row_ids [0, 0, 2]   mean
+//   rows_grad [[3, 3], [4, 5]]
+//
+// The derivative of max_norm is the true one, with its projection term, also where the norm equals
+// max_norm: for c = max_norm / |e|,  de = c (g - e (e g) / |e|^2). Source: TensorFlow's autodiff of
+// tf.clip_by_norm. Occurrences of an id are added in input order.
+
+#ifndef FUSED_EMBEDDING_CORE_LOOKUP_POST_LOOKUP_GRAD_H_
+#define FUSED_EMBEDDING_CORE_LOOKUP_POST_LOOKUP_GRAD_H_
+
+#include <cstdint>
+
+#include "tf_ops/core/base/exec.h"
+#include "tf_ops/core/lookup/pairs.h"
+
+namespace fused_embedding {
+
+template <typename T>
+struct PostLookupGradPlan {
+  PairGroups by_unique;
+  Buffer<ComputeType<T>> row_scale;  // [num_rows]
+};
+
+// Validates `pairs` and groups them by unique id. `num_ids` [num_rows] is stage 5's; it replaces the
+// counting of pairs where there are no weights, and may be empty.
+template <typename T>
+Status PlanPostLookupGrad(const Pairs<T>& pairs, Span<const int32_t> num_ids,
+                          PostLookupGradPlan<T>* plan);
+
+// Writes rows_grad[u] [dim] for each unique id. An id without pairs gets zeros.
+template <typename T>
+void RunPostLookupGrad(const CpuExec& exec, const Pairs<T>& pairs, const PostLookupGradPlan<T>& plan,
+                       Span<const T> combined_grad, Span<T* const> rows_grad);
+
+}  // namespace fused_embedding
+
+#endif  // FUSED_EMBEDDING_CORE_LOOKUP_POST_LOOKUP_GRAD_H_

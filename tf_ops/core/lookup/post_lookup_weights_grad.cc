@@ -1,0 +1,64 @@
+#include "tf_ops/core/lookup/post_lookup_weights_grad.h"
+
+#include <algorithm>
+
+#include "tf_ops/core/lookup/row_math.h"
+
+namespace fused_embedding {
+namespace {
+
+template <typename T>
+FE_INLINE void RowWeightsGrad(const Pairs<T>& pairs, const PostLookupPlan<T>& plan, int64_t row,
+                              const T* row_grad, Span<ComputeType<T>> weights_grad) {
+  using C = ComputeType<T>;
+  const PairGroups& groups = plan.by_row;
+  C denominator_terms = 0;
+  C weighted_dots = 0;
+  for (int64_t i = groups.begin(row); i < groups.end(row); ++i) {
+    const int64_t k = groups.pair(i);
+    const int32_t u = pairs.unique_idx[k];
+    const C clip = plan.clip_scale.size() == 0 ? C{1} : plan.clip_scale.span()[u];
+    weights_grad[k] = clip * Dot<C>(pairs.rows[u], row_grad, pairs.dim);
+    weighted_dots += pairs.weight(k) * weights_grad[k];
+    denominator_terms += DenominatorTerm(pairs.combiner, pairs.weight(k));
+  }
+  const bool is_zero = pairs.IsZeroRow(row);
+  const C scale = is_zero ? C{0} : RowScale(pairs.combiner, denominator_terms);
+  if (pairs.combiner == Combiner::kSum && !is_zero) return;
+  for (int64_t i = groups.begin(row); i < groups.end(row); ++i) {
+    const int64_t k = groups.pair(i);
+    if (scale == 0) {
+      weights_grad[k] = 0;
+      continue;
+    }
+    const C denominator_grad =
+        pairs.combiner == Combiner::kMean ? scale * scale : pairs.weight(k) * scale * scale * scale;
+    weights_grad[k] = scale * weights_grad[k] - denominator_grad * weighted_dots;
+  }
+}
+
+}  // namespace
+
+template <typename T>
+void RunPostLookupWeightsGrad(const CpuExec& exec, const Pairs<T>& pairs,
+                              const PostLookupPlan<T>& plan, Span<const T> combined_grad,
+                              Span<ComputeType<T>> weights_grad) {
+  const int64_t pairs_in_row = 1 + pairs.num_pairs() / std::max<int64_t>(pairs.num_rows, 1);
+  const int64_t row_ns = pairs_in_row * (8 + pairs.dim / 4);
+  exec.ParallelFor(pairs.num_rows, row_ns, [&](int64_t begin, int64_t end) {
+    WithSimd([&]() FE_INLINE_LAMBDA {
+      for (int64_t row = begin; row < end; ++row) {
+        RowWeightsGrad(pairs, plan, row, combined_grad.data + row * pairs.dim, weights_grad);
+      }
+    });
+  });
+}
+
+#define FE_INSTANTIATE(T)                                                                       \
+  template void RunPostLookupWeightsGrad(const CpuExec&, const Pairs<T>&,                       \
+                                         const PostLookupPlan<T>&, Span<const T>,               \
+                                         Span<ComputeType<T>>);
+FE_FOR_EACH_VALUE_TYPE(FE_INSTANTIATE)
+#undef FE_INSTANTIATE
+
+}  // namespace fused_embedding

@@ -1,0 +1,41 @@
+// Reading and checking the inputs that several OpKernels share.
+
+#ifndef FUSED_EMBEDDING_KERNELS_SPARSE_INPUTS_H_
+#define FUSED_EMBEDDING_KERNELS_SPARSE_INPUTS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tf_ops/core/base/status.h"
+#include "tf_ops/core/lookup/partition.h"
+
+namespace fused_embedding {
+
+// sp_dense_shape [k], k >= 2, without its last element, multiplied.
+Status ReadNumRows(const tensorflow::Tensor& dense_shape, int64_t* num_rows);
+
+// sp_values must be a vector [nnz], sp_indices a matrix [nnz, 2].
+Status CheckIdsAndIndices(const tensorflow::Tensor& values, const tensorflow::Tensor& indices);
+
+Status CheckVector(const char* name, const tensorflow::Tensor& tensor);
+
+// The number of rows of each shard, from partition_shapes: P vectors [rows, dim].
+Status ReadShardRows(const tensorflow::OpInputList& partition_shapes, std::vector<int64_t>* rows);
+
+// Attrs of the ops that partition: partition_axis, which must be 0, and partition_strategy.
+Status ReadPartitionAxis(tensorflow::OpKernelConstruction* ctx);
+Status ReadPartitionStrategy(tensorflow::OpKernelConstruction* ctx, PartitionStrategy* strategy);
+
+// Reads an attr that the op's registration guarantees to exist.
+template <typename T>
+T GetAttr(tensorflow::OpKernelConstruction* ctx, const char* name) {
+  T value{};
+  const absl::Status status = ctx->GetAttr(name, &value);
+  if (!status.ok()) ctx->SetStatus(status);
+  return value;
+}
+
+}  // namespace fused_embedding
+
+#endif  // FUSED_EMBEDDING_KERNELS_SPARSE_INPUTS_H_
