@@ -62,6 +62,7 @@ lint: .venv/.done
 	$(STAGE) lizard-cpp $(BIN)/lizard -L 60 -a 6 -C 12 -w tf_ops
 	$(STAGE) lizard-python $(BIN)/lizard -L 60 -C 10 -w python tools
 	$(STAGE) repository $(BIN)/python tools/check_repo.py
+	$(STAGE) op-reference $(BIN)/python tools/gen_op_reference.py --check
 	@$(SUMMARY)
 
 wheel: .venv/.done

@@ -9,4 +9,4 @@ if [ ! -e .venv-oldest/.done ] || [ tools/requirements_oldest.txt -nt .venv-olde
     tools/make_venv.sh .venv-oldest tools/requirements_oldest.txt 11
 fi
 .venv-oldest/bin/pip install -q --force-reinstall --no-deps .
-.venv-oldest/bin/python -m pytest -q -o pythonpath=tests "$@"
+.venv-oldest/bin/python -m pytest -q -o "pythonpath=tests tools" "$@"

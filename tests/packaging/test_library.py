@@ -1,0 +1,61 @@
+"""What `_ops.so` asks of the machine that it is loaded on."""
+
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+import tensorflow as tf
+
+import fused_embedding
+
+OPS = pathlib.Path(fused_embedding.__file__).with_name("_ops.so")
+TENSORFLOW = pathlib.Path(tf.sysconfig.get_lib())
+FAMILIES = ("GLIBC", "GLIBCXX", "CXXABI", "GCC")
+
+pytestmark = pytest.mark.skipif(
+    not (shutil.which("readelf") and shutil.which("nm")), reason="needs readelf and nm of binutils"
+)
+
+
+def needed_versions(library: pathlib.Path) -> dict[str, set[tuple[int, ...]]]:
+    """The symbol versions that `library` needs, by family."""
+    output = subprocess.check_output(["readelf", "--version-info", "--wide", library], text=True)
+    needs = output.partition("Version needs section")[2]
+    return {
+        family: {
+            tuple(map(int, version.split(".")))
+            for version in re.findall(rf"Name: {family}_([\d.]+)", needs)
+        }
+        for family in FAMILIES
+    }
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_needs_no_symbol_newer_than_tensorflow(family):
+    ours = needed_versions(OPS)[family]
+    theirs = set()
+    for name in ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2"):
+        theirs |= needed_versions(TENSORFLOW / name)[family]
+    assert theirs, f"readelf shows no {family} version in TensorFlow's libraries"
+    newer = {version for version in ours if version > max(theirs)}
+    assert not newer, f"{family}: TensorFlow needs {max(theirs)} at most, _ops.so needs {newer}"
+
+
+def test_reads_versions_at_all():
+    assert needed_versions(OPS)["GLIBC"], "without any, the test above would show nothing"
+
+
+def test_exports_nothing():
+    """Two libraries with symbols of one name would run each other's code."""
+    assert subprocess.check_output(["nm", "-D", "--defined-only", OPS], text=True) == ""
+
+
+def test_links_nothing_but_tensorflow_and_the_c_library():
+    output = subprocess.check_output(["readelf", "-d", OPS], text=True)
+    needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", output))
+    system = {"libc.so.6", "libm.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2"}
+    assert needed - system == {"libtensorflow_framework.so.2"}
+    assert "RUNPATH" not in output
+    assert "RPATH" not in output

@@ -1,0 +1,85 @@
+import importlib.util
+import pathlib
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import types
+
+import pytest
+import tensorflow as tf
+
+import fused_embedding
+from fused_embedding import _native
+
+PACKAGE = pathlib.Path(fused_embedding.__file__).parent
+MAX_IMPORT_SECONDS = 0.5
+NUM_IMPORTS = 7
+TIME_IMPORT = """
+import time
+import tensorflow
+start = time.perf_counter()
+import fused_embedding
+print(time.perf_counter() - start)
+"""
+
+
+def load_native(folder: pathlib.Path) -> types.ModuleType:
+    """Executes a copy of _native.py in `folder`."""
+    path = shutil.copy(_native.__file__, folder)
+    spec = importlib.util.spec_from_file_location("native_under_test", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def built_for(monkeypatch):
+    """Pretends that the library was built for a version; None: that it was not built."""
+
+    def pretend(version: str | None) -> None:
+        info = None
+        if version is not None:
+            info = types.ModuleType("fused_embedding._build_info")
+            info.TENSORFLOW_VERSION = version
+        monkeypatch.setitem(sys.modules, "fused_embedding._build_info", info)
+
+    return pretend
+
+
+def test_build_info_names_the_running_tensorflow():
+    info = importlib.import_module("fused_embedding._build_info")
+    assert info.TENSORFLOW_VERSION == tf.version.VERSION
+
+
+@pytest.mark.parametrize("version", [tf.__version__, None])
+def test_missing_library_says_how_to_build(tmp_path, built_for, version):
+    built_for(version)
+    with pytest.raises(ImportError, match=r"_ops.so has not been built; .*`pip install .`"):
+        load_native(tmp_path)
+
+
+def test_other_minor_version_says_what_to_do(tmp_path, built_for):
+    built_for("2.3.4")
+    (tmp_path / "_ops.so").touch()
+    running = re.escape(tf.__version__)
+    with pytest.raises(
+        ImportError,
+        match=rf"built for TensorFlow 2\.3, but TensorFlow {running} is running.*"
+        r'`pip install --force-reinstall --no-deps \.`.*`pip install "tensorflow-cpu==2\.3\.\*"`',
+    ):
+        load_native(tmp_path)
+
+
+def test_other_patch_version_loads(tmp_path, built_for):
+    built_for(f"{'.'.join(tf.__version__.split('.')[:2])}.99")
+    shutil.copy(PACKAGE / "_ops.so", tmp_path)
+    assert load_native(tmp_path).ops is not None
+
+
+@pytest.mark.slow
+def test_import_is_quick_beyond_tensorflow():
+    command = [sys.executable, "-c", TIME_IMPORT]
+    seconds = [float(subprocess.check_output(command)) for _ in range(NUM_IMPORTS)]
+    assert statistics.median(seconds) < MAX_IMPORT_SECONDS, f"each import took {seconds} s"

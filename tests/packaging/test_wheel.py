@@ -1,0 +1,73 @@
+import email.message
+import email.parser
+import os
+import pathlib
+import subprocess
+import sys
+import zipfile
+
+import pytest
+import setuptools
+import tensorflow as tf
+
+import fused_embedding
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+PACKAGE = pathlib.Path(fused_embedding.__file__).parent
+MINOR = ".".join(tf.__version__.split(".")[:2])
+SETUPTOOLS = tuple(map(int, setuptools.__version__.split(".")[:2]))
+
+pytestmark = pytest.mark.skipif(
+    SETUPTOOLS < (70, 1), reason=f"needs setuptools 70.1 in this environment, has {SETUPTOOLS}"
+)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> zipfile.ZipFile:
+    """The wheel that setup.py packs around the library under test, as the Bazel build does."""
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "setup.py", "-q", "bdist_wheel", "--dist-dir", folder],
+        cwd=ROOT,
+        env={**os.environ, "FE_PREBUILT_DIR": str(PACKAGE)},
+        check=True,
+    )
+    (path,) = folder.glob("*.whl")
+    return zipfile.ZipFile(path)
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel) -> email.message.Message:
+    """The fields of METADATA."""
+    (name,) = (n for n in wheel.namelist() if n.endswith(".dist-info/METADATA"))
+    return email.parser.Parser().parsestr(wheel.read(name).decode())
+
+
+def test_name_says_version_tensorflow_and_platform(wheel):
+    name = pathlib.Path(wheel.filename).name
+    version = fused_embedding.__version__
+    assert name.startswith(f"fused_embedding-{version}+tf{MINOR}-py3-none-linux_")
+
+
+def test_holds_every_python_file_and_the_library(wheel):
+    want = {"fused_embedding/_ops.so", "fused_embedding/py.typed"}
+    sources = PACKAGE.rglob("*.py")
+    want |= {str(path.relative_to(PACKAGE.parent)) for path in sources}
+    got = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert got == want
+
+
+def test_never_pulls_tensorflow_unasked(metadata):
+    unconditional = [r for r in metadata.get_all("Requires-Dist") if "extra ==" not in r]
+    assert not [r for r in unconditional if r.startswith(("tensorflow", "tf", "keras"))]
+
+
+def test_extras_pin_the_minor_version(metadata):
+    requirements = metadata.get_all("Requires-Dist")
+    assert f'tensorflow-cpu=={MINOR}.*; extra == "cpu"' in requirements
+    assert f'tensorflow[and-cuda]=={MINOR}.*; extra == "cuda"' in requirements
+
+
+def test_carries_the_licence(wheel):
+    (name,) = (n for n in wheel.namelist() if n.endswith("/LICENSE"))
+    assert "Apache License" in wheel.read(name).decode()
