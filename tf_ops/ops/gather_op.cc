@@ -60,6 +60,7 @@ REGISTER_OP("FusedEmbeddingResourceGather")
     .Attr("dtype: {float, double, half, bfloat16}")
     .Attr("Tid: {int32, int64}")
     .Attr("ids_are_unique: bool = false")
+    .Attr("params_shape: shape = { unknown_rank: true }")
     .SetShapeFn(ResourceGatherShape)
     .Doc(R"doc(
 Rows of a table that is a resource variable, read in place.
@@ -67,6 +68,8 @@ Rows of a table that is a resource variable, read in place.
 resource: handle of a variable `[num_rows, ...]`.
 ids: `[n]` rows to read, each in `[0, num_rows)`.
 ids_are_unique: promise that no id occurs twice, which saves its gradient from merging duplicates.
+dtype: type of the variable.
+params_shape: static shape of the variable, where known: its gradient need not ask for it then.
 rows: `[n, dim]`, dim being the product of the table's other sizes.
 )doc");
 

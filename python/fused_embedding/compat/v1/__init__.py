@@ -1,0 +1,5 @@
+"""Mirrors of tf.compat.v1."""
+
+from fused_embedding.compat.v1 import nn
+
+__all__ = ["nn"]

@@ -1,0 +1,110 @@
+"""Gradients of the ops, registered when this module is imported."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from fused_embedding import raw_ops
+from fused_embedding._tf_private import colocate_with
+
+for _name in ("FusedEmbeddingSparsePreLookUp", "PartitionWithPermutation", "UniqueWithCountsV3"):
+    tf.no_gradient(_name)
+
+
+def _attrs(op: tf.Operation, *names: str) -> dict[str, Any]:
+    values = {name: op.get_attr(name) for name in names}
+    # Strings come back as bytes.
+    return {k: v.decode() if isinstance(v, bytes) else v for k, v in values.items()}
+
+
+def _table_grad(op: tf.Operation, rows_grad: tf.Tensor, table_shape: tf.Tensor) -> tf.IndexedSlices:
+    """Gradient of a gather as slices of the table, one per distinct id.
+
+    Optimizers that apply slices one by one (Keras 3) need distinct ids.
+    """
+    ids = op.inputs[1]
+    if not op.get_attr("ids_are_unique"):
+        unique_ids, unique_idxs, counts = raw_ops.UniqueWithCountsV3(input=ids)
+        # 16-bit rows are summed in float32.
+        is_16_bit = rows_grad.dtype in (tf.float16, tf.bfloat16)
+        sums = tf.cast(rows_grad, tf.float32) if is_16_bit else rows_grad
+        sums = tf.math.unsorted_segment_sum(sums, unique_idxs, tf.size(counts))
+        ids, rows_grad = unique_ids, tf.cast(sums, rows_grad.dtype)
+    values_shape = tf.concat([tf.shape(ids, out_type=tf.int64), table_shape[1:]], axis=0)
+    return tf.IndexedSlices(tf.reshape(rows_grad, values_shape), ids, table_shape)
+
+
+@tf.RegisterGradient("FusedEmbeddingGather")
+def _gather_grad(op: tf.Operation, rows_grad: tf.Tensor) -> list[Any]:
+    params = op.inputs[0]
+    with colocate_with(params):
+        return [_table_grad(op, rows_grad, tf.shape(params, out_type=tf.int64)), None]
+
+
+@tf.RegisterGradient("FusedEmbeddingResourceGather")
+def _resource_gather_grad(op: tf.Operation, rows_grad: tf.Tensor) -> list[Any]:
+    static_shape = tf.TensorShape(op.get_attr("params_shape"))
+    if static_shape.is_fully_defined():
+        table_shape = tf.constant(static_shape.as_list(), tf.int64)
+    else:
+        table_shape = tf.raw_ops.VariableShape(input=op.inputs[0], out_type=tf.int64)
+    return [_table_grad(op, rows_grad, table_shape), None]
+
+
+@tf.RegisterGradient("PruneInvalidAndFillEmptyRows")
+def _prune_and_fill_grad(op: tf.Operation, *grads: tf.Tensor | None) -> list[Any]:
+    weights_out_grad = grads[2]
+    if weights_out_grad is None or not op.get_attr("use_sparse_weights"):
+        return [None] * 4
+    values, _, _, weights = op.inputs
+    weights_grad = raw_ops.PruneInvalidAndFillEmptyRowsGrad(
+        sp_values=values,
+        sp_weights_values=weights,
+        grad=weights_out_grad,
+        **_attrs(op, "prune", "prune_sparse_weights"),
+    )
+    return [None, None, None, weights_grad]
+
+
+@tf.RegisterGradient("FusedEmbeddingSparsePostLookUp")
+def _post_lookup_grad(op: tf.Operation, top_grad: tf.Tensor, _: Any) -> list[Any]:
+    inputs = list(op.inputs)
+    num_shards = op.get_attr("num_partitions")
+    shards, indices = inputs[:num_shards], inputs[num_shards : 2 * num_shards]
+    flags, weights = inputs[2 * num_shards + 1], inputs[3 * num_shards + 2 :]
+    forward = {
+        "top_grad": top_grad,
+        "emb_shards": shards,
+        "partitioned_indices": indices,
+        "row_empty_and_invalid_flags": flags,
+        "partitioned_weights": weights,
+        **_attrs(op, "combiner", "max_norm", "default_id"),
+    }
+    shard_grads = raw_ops.FusedEmbeddingSparsePostLookUpGrad(feature_nums=op.outputs[1], **forward)
+    weights_grads = raw_ops.FusedEmbeddingSparsePostLookUpWeightsGrad(**forward) if weights else []
+    return [*shard_grads, *[None] * (2 * num_shards + 2), *weights_grads]
+
+
+@tf.RegisterGradient("FusedEmbeddingSparsePostLookUpV2")
+def _post_lookup_v2_grad(op: tf.Operation, top_grad: tf.Tensor, _: Any) -> list[Any]:
+    inputs = list(op.inputs)
+    num_shards = op.get_attr("num_partitions")
+    permutation, _, indices, is_row_empty, unique_idxs, weights = inputs[num_shards:]
+    forward = {
+        "top_grad": top_grad,
+        "emb_shards": inputs[:num_shards],
+        "partition_permutation": permutation,
+        "indices_before_unique": indices,
+        "is_row_empty": is_row_empty,
+        "unique_idxs": unique_idxs,
+        "sp_weights_values": weights,
+        **_attrs(op, "combiner", "max_norm", "default_id", "fill_empty_row"),
+    }
+    has_weights = op.get_attr("use_sparse_weights")
+    shard_grads = raw_ops.FusedEmbeddingSparsePostLookUpV2Grad(
+        feature_nums=op.outputs[1], use_sparse_weights=has_weights, **forward
+    )
+    weights_grad = (
+        raw_ops.FusedEmbeddingSparsePostLookUpV2WeightsGrad(**forward) if has_weights else None
+    )
+    return [*shard_grads, *[None] * 5, weights_grad]

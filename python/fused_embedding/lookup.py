@@ -1,0 +1,264 @@
+"""The fused lookup as a graph of ops: v1 and v2. `fe.nn` puts tf.nn's signatures in front of it."""
+
+import dataclasses
+import operator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from fused_embedding import raw_ops
+from fused_embedding.sparse_ids import SparseIds
+from fused_embedding.tables import Shard
+
+COMBINERS = ("sum", "mean", "sqrtn")
+PARTITION_STRATEGIES = ("div", "mod", "mod_ev", "hash")
+
+
+@dataclasses.dataclass(frozen=True)
+class LookupOptions:
+    """What a lookup does beside reading rows.
+
+    Attributes:
+        combiner: "sum", "mean" or "sqrtn".
+        partition_strategy: "div", "mod", "mod_ev" or "hash"; what it means with one shard is
+            nothing.
+        max_norm: L2 norm that embeddings are clipped to, > 0; None: off.
+        default_id: Id of empty rows; None: they are zero. A negative one is not a row: an empty row
+            is then an error.
+        prune: Whether ids < 0, and weights not > 0 unless the combiner is sum, are dropped.
+        fill_empty_row: Whether empty rows get an id at all.
+        require_sorted_rows: Whether decreasing rows are an error (v2).
+    """
+
+    combiner: str = "mean"
+    partition_strategy: str = "div"
+    max_norm: float | None = None
+    default_id: int | None = None
+    prune: bool = True
+    fill_empty_row: bool = True
+    require_sorted_rows: bool = False
+
+    @property
+    def default_id_attr(self) -> int:
+        """`default_id` as the ops take it."""
+        return -1 if self.default_id is None else self.default_id
+
+    @property
+    def max_norm_attr(self) -> float:
+        """`max_norm` as the ops take it."""
+        return -1.0 if self.max_norm is None else self.max_norm
+
+    @property
+    def prune_weights(self) -> bool:
+        """Whether pruning looks at weights."""
+        return self.combiner != "sum"
+
+
+def make_options(
+    combiner: str | None, max_norm: float | None, default_id: int | None, **others: Any
+) -> LookupOptions:
+    """Checks a user's options; `others` are fields of `LookupOptions`, None for the default.
+
+    Raises:
+        ValueError: For an unknown combiner or strategy, a max_norm that is not > 0, a default_id
+            that is not an integer.
+    """
+    combiner = combiner or "mean"
+    if combiner not in COMBINERS:
+        raise ValueError(f"combiner must be one of 'mean', 'sqrtn' or 'sum', got {combiner!r}")
+    strategy = others.get("partition_strategy") or "div"
+    if strategy not in PARTITION_STRATEGIES:
+        raise ValueError(
+            f"partition_strategy must be one of {', '.join(PARTITION_STRATEGIES)}, got {strategy!r}"
+        )
+    if max_norm is not None and not max_norm > 0:
+        raise ValueError(f"max_norm must be > 0, or None for no clipping, got {max_norm}")
+    others["partition_strategy"] = strategy
+    return LookupOptions(
+        combiner=combiner,
+        max_norm=None if max_norm is None else float(max_norm),
+        default_id=_as_id(default_id),
+        **others,
+    )
+
+
+def _as_id(default_id: Any) -> int | None:
+    """A Python or numpy integer as an int."""
+    if default_id is None:
+        return None
+    try:
+        if isinstance(default_id, bool | np.bool_):
+            raise TypeError
+        return operator.index(default_id)
+    except TypeError:
+        raise ValueError(
+            f"default_id must be an integer, or None for zero rows, got {default_id!r}"
+        ) from None
+
+
+def lookup_v2(shards: list[Shard], ids: SparseIds, options: LookupOptions) -> tf.Tensor:
+    """Prunes and fills, then reads each distinct id once: the gradient has one row per distinct id.
+
+    Args:
+        shards: The table.
+        ids: The batch.
+        options: What else to do.
+
+    Returns:
+        `[num_rows, dim]` combined embeddings, rows of the table being flattened.
+    """
+    has_weights = ids.weights is not None
+    weights = ids.weights if has_weights else tf.zeros([0], tf.float32)
+    values, indices, is_row_empty = ids.values, ids.indices, tf.zeros([0], tf.bool)
+    if options.prune or options.fill_empty_row:
+        values, indices, weights, is_row_empty = raw_ops.PruneInvalidAndFillEmptyRows(
+            sp_values=values,
+            sp_indices=indices,
+            sp_dense_shape=ids.dense_shape,
+            sp_weights_values=weights,
+            fill_empty_row=options.fill_empty_row,
+            prune=options.prune,
+            default_id=options.default_id_attr,
+            use_sparse_weights=has_weights,
+            prune_sparse_weights=has_weights and options.prune_weights,
+        )
+    if options.default_id is not None and options.default_id < 0:
+        values = _with_no_empty_row(values, is_row_empty, options.default_id)
+    unique_ids, unique_idxs, _ = raw_ops.UniqueWithCountsV3(input=values)
+    rows, permutation = _gather_unique(shards, unique_ids, options.partition_strategy)
+    return raw_ops.FusedEmbeddingSparsePostLookUpV2(
+        emb_shards=rows,
+        partition_permutation=permutation,
+        sp_dense_shape=ids.dense_shape,
+        indices_before_unique=indices,
+        is_row_empty=is_row_empty,
+        unique_idxs=unique_idxs,
+        sp_weights_values=weights,
+        fill_empty_row=options.fill_empty_row,
+        default_id=options.default_id_attr,
+        combiner=options.combiner,
+        max_norm=options.max_norm_attr,
+        use_sparse_weights=has_weights,
+        require_sorted_rows=options.require_sorted_rows,
+    ).emb_vectors
+
+
+def _with_no_empty_row(values: tf.Tensor, is_row_empty: tf.Tensor, default_id: int) -> tf.Tensor:
+    """`values`, after a check that no row needed a default id that is no row of the table."""
+    check = tf.debugging.assert_equal(
+        tf.reduce_any(is_row_empty),
+        False,
+        message=f"a row has no valid id, and default_id = {default_id} is no row of the table; "
+        "pass a default_id >= 0, or None for zero rows",
+    )
+    with tf.control_dependencies([check] if check is not None else []):
+        return tf.identity(values)
+
+
+def _gather_unique(
+    shards: list[Shard], unique_ids: tf.Tensor, partition_strategy: str
+) -> tuple[list[tf.Tensor], tf.Tensor]:
+    """Rows of each shard, and the permutation that tells where each id's row is."""
+    if len(shards) == 1:
+        return [shards[0].gather(unique_ids, ids_are_unique=True)], tf.zeros([0, 2], tf.int32)
+    partition = raw_ops.PartitionWithPermutation(
+        input=unique_ids,
+        partition_shapes=[shard.partition_shape() for shard in shards],
+        partition_strategy=partition_strategy,
+    )
+    rows = [
+        shard.gather(values, ids_are_unique=True)
+        for shard, values in zip(shards, partition.partitioned_values, strict=True)
+    ]
+    return rows, partition.partition_permutation
+
+
+def lookup_v1(shards: list[Shard], ids: SparseIds, options: LookupOptions) -> tf.Tensor:
+    """Reads a row for each id, duplicates included. Slower than v2; DeepRec's first version.
+
+    Args:
+        shards: The table.
+        ids: The batch.
+        options: What else to do.
+
+    Returns:
+        `[num_rows, dim]` combined embeddings, rows of the table being flattened.
+    """
+    values, indices = ids.values, ids.indices
+    if ids.weights is not None:
+        # The op moves pairs about without their weights. Columns mean nothing to it, so they carry
+        # each pair's position, from 1 on; filled rows come out with column 0.
+        positions = tf.range(1, tf.size(values, out_type=tf.int64) + 1)
+        indices = tf.stack([indices[:, 0], positions], axis=1)
+        if options.prune and options.prune_weights:
+            values = tf.where(ids.weights > 0, values, -tf.ones_like(values))
+    pairs = raw_ops.FusedEmbeddingSparsePreLookUp(
+        partition_shapes=[shard.partition_shape() for shard in shards],
+        sp_values=values,
+        sp_indices=indices,
+        sp_dense_shape=ids.dense_shape,
+        fill_empty_row=options.fill_empty_row,
+        prune_invalid_id=options.prune,
+        default_id=options.default_id_attr,
+        partition_strategy=options.partition_strategy,
+    )
+    partitioned_weights = []
+    if ids.weights is not None:
+        weight_of_position = tf.concat([tf.ones([1], ids.weights.dtype), ids.weights], axis=0)
+        partitioned_weights = [
+            tf.gather(weight_of_position, shard_indices[:, 1])
+            for shard_indices in pairs.partitioned_indices
+        ]
+    return raw_ops.FusedEmbeddingSparsePostLookUp(
+        emb_shards=[
+            shard.gather(shard_ids, ids_are_unique=False)
+            for shard, shard_ids in zip(shards, pairs.partitioned_values, strict=True)
+        ],
+        partitioned_indices=pairs.partitioned_indices,
+        sp_dense_shape=ids.dense_shape,
+        row_empty_and_invalid_flags=pairs.row_empty_and_invalid_flags,
+        partitioned_values=pairs.partitioned_values,
+        partitioned_weights=partitioned_weights,
+        combiner=options.combiner,
+        max_norm=options.max_norm_attr,
+        default_id=options.default_id_attr,
+    ).emb_vectors
+
+
+LOOKUPS = {"v1": lookup_v1, "v2": lookup_v2}
+
+
+def restore_rank(combined: tf.Tensor, shards: list[Shard], ids: SparseIds) -> tf.Tensor:
+    """Undoes the flattening of ids of rank other than 2, and of rows of rank other than 1.
+
+    Args:
+        combined: `[num_rows, dim]` result of a lookup.
+        shards: The table that was read.
+        ids: The batch that was looked up.
+
+    Returns:
+        `[..., dim]` with the leading dimensions of the ids and the trailing ones of the table.
+    """
+    row_shape = shards[0].row_shape
+    if ids.leading_shape is None and row_shape.rank == 1:
+        return combined
+    if ids.leading_shape is None:
+        leading, static_leading = tf.shape(combined, out_type=tf.int64)[:1], combined.shape[:1]
+    else:
+        leading, static_leading = ids.leading_shape, ids.static_leading_shape
+    if row_shape.is_fully_defined():
+        trailing = tf.constant(row_shape.as_list(), tf.int64)
+    else:
+        trailing = tf.shape(shards[0].source, out_type=tf.int64)[1:]
+    result = tf.reshape(combined, tf.concat([leading, trailing], axis=0))
+    if static_leading is not None:
+        result.set_shape(static_leading.concatenate(row_shape))
+    return result
+
+
+def run_lookup(
+    version: str, shards: list[Shard], ids: SparseIds, options: LookupOptions
+) -> tf.Tensor:
+    """Runs a fused lookup of the given version and restores the ranks of its inputs."""
+    return restore_rank(LOOKUPS[version](shards, ids, options), shards, ids)

@@ -1,0 +1,227 @@
+"""Fused sparse embedding lookups, with the signatures of DeepRec's and of tf.nn's functions.
+
+The results are those of `tf.nn.safe_embedding_lookup_sparse`, forward and gradient. The gradient of
+a table is `tf.IndexedSlices` whose ids are distinct, in the order of their first occurrence.
+"""
+
+from typing import Any, Literal
+
+import tensorflow as tf
+
+from fused_embedding.lookup import LOOKUPS, LookupOptions, make_options, run_lookup
+from fused_embedding.sparse_ids import as_sparse_ids
+from fused_embedding.stock_signatures import (
+    embedding_lookup_sparse,
+    handed_to_stock,
+    safe_embedding_lookup_sparse,
+)
+from fused_embedding.tables import as_shards
+
+__all__ = [
+    "embedding_lookup_sparse",
+    "fused_embedding_lookup_sparse",
+    "fused_embedding_lookup_sparse_v2",
+    "fused_safe_embedding_lookup_sparse",
+    "handed_to_stock",
+    "safe_embedding_lookup_sparse",
+]
+
+Combiner = Literal["sum", "mean", "sqrtn"]
+PartitionStrategy = Literal["div", "mod", "mod_ev", "hash"]
+
+
+def _none_if_negative(default_id: Any) -> Any:
+    """DeepRec's default_id: a negative one is none."""
+    return None if isinstance(default_id, int) and default_id < 0 else default_id
+
+
+def _reject_blocknums(blocknums: Any) -> None:
+    if blocknums is not None:
+        raise NotImplementedError(
+            "blocknums tells how many blocks of a dynamic-dimension embedding variable each id "
+            f"reads, and there is no such variable yet, got {blocknums}; pass None"
+        )
+
+
+def _lookup(
+    version: str, params: Any, ids: Any, weights: Any, arguments: str, options: LookupOptions
+) -> tf.Tensor:
+    table_argument, ids_argument = arguments.split()
+    shards = as_shards(params, table_argument)
+    return run_lookup(version, shards, as_sparse_ids(ids, weights, ids_argument), options)
+
+
+def fused_safe_embedding_lookup_sparse(
+    embedding_weights: Any,
+    sparse_ids: tf.SparseTensor | tf.RaggedTensor,
+    sparse_weights: Any = None,
+    combiner: Combiner = "mean",
+    default_id: int | None = None,
+    name: str | None = None,
+    partition_strategy: PartitionStrategy = "div",
+    max_norm: float | None = None,
+    prune: bool = True,
+    blocknums: Any = None,
+    fusion_version: Literal["v1", "v2"] = "v2",
+) -> tf.Tensor:
+    """Embeddings of sparse ids, combined row by row; empty rows and invalid ids are dealt with.
+
+    Works in TF1 sessions, in `tf.function` and eagerly. Rows of `sparse_ids` may come in any order.
+
+    Args:
+        embedding_weights: The table, `[num_ids, dim]`, float32, float64, float16 or bfloat16: a
+            tensor, a tf.Variable, or its shards as a list, PartitionedVariable or ShardedVariable.
+            Variables are read in place, never copied.
+        sparse_ids: int32 or int64 ids: a SparseTensor of rank 2 or more, or a RaggedTensor of rank
+            2. Ids < 0 are invalid.
+        sparse_weights: Weight of each id, of the type of `sparse_ids` or a `[nnz]` tensor; None: all
+            1. Ids with a weight that is not > 0 are dropped unless `combiner` is "sum".
+        combiner: "sum": sum(w e). "mean": sum(w e) / sum(w). "sqrtn": sum(w e) / sqrt(sum(w^2)).
+        default_id: Id whose embedding empty rows get; None or negative: zeros.
+        name: Name of the op.
+        partition_strategy: How shards divide the ids: "div", "mod", "mod_ev" or "hash".
+        max_norm: L2 norm that each embedding is clipped to before it is combined; None: off.
+        prune: Whether invalid ids are dropped. Where they are not, they are an error.
+        blocknums: For dynamic-dimension variables, which do not exist yet; must be None.
+        fusion_version: "v2", or the slower "v1", which reads a row for each id, repeated or not.
+
+    Returns:
+        `[..., dim]` combined embeddings of the table's dtype: the dense shape of `sparse_ids`
+        without its last dimension, then the shape of a row.
+
+    Raises:
+        ValueError: For an unknown combiner, strategy or version, a max_norm that is not > 0, no
+            table, or shards that differ.
+        TypeError: For ids that are not sparse, and for dtypes that are not supported.
+        NotImplementedError: If `blocknums` is given.
+        tf.errors.InvalidArgumentError: For an id outside the table, a row outside the dense shape,
+            or weights that are not as many as ids.
+
+    Source: the definition of `tf.nn.safe_embedding_lookup_sparse`.
+
+    >>> table = tf.Variable([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    >>> ids = tf.sparse.from_dense([[1, 2], [0, 0], [2, 0]])
+    >>> fe.nn.fused_safe_embedding_lookup_sparse(table, ids, combiner="sum").numpy().tolist()
+    [[8.0, 10.0], [0.0, 0.0], [5.0, 6.0]]
+    """
+    _reject_blocknums(blocknums)
+    if fusion_version not in LOOKUPS:
+        raise ValueError(
+            f"fusion_version must be one of {', '.join(LOOKUPS)}, got {fusion_version}"
+        )
+    options = make_options(
+        combiner,
+        max_norm,
+        _none_if_negative(default_id),
+        partition_strategy=partition_strategy,
+        prune=bool(prune),
+    )
+    with tf.compat.v1.name_scope(name, "fused_safe_embedding_lookup_sparse"):
+        return _lookup(
+            fusion_version,
+            embedding_weights,
+            sparse_ids,
+            sparse_weights,
+            "embedding_weights sparse_ids",
+            options,
+        )
+
+
+def fused_embedding_lookup_sparse(
+    params: Any,
+    sp_ids: tf.SparseTensor | tf.RaggedTensor,
+    sparse_weights: Any = None,
+    partition_strategy: PartitionStrategy | None = None,
+    name: str | None = None,
+    combiner: Combiner | None = None,
+    max_norm: float | None = None,
+    default_id: int | None = None,
+    prune_invalid_ids: bool = False,
+    fill_empty_row: bool = True,
+    blocknums: Any = None,
+) -> tf.Tensor:
+    """The v1 fused lookup, with DeepRec's signature. `..._v2` is the faster one.
+
+    Args:
+        params: As `embedding_weights` of `fused_safe_embedding_lookup_sparse`.
+        sp_ids: As `sparse_ids` there.
+        sparse_weights: As there.
+        partition_strategy: As there; None means "div".
+        name: Name of the op.
+        combiner: As there; None means "mean".
+        max_norm: As there.
+        default_id: As there.
+        prune_invalid_ids: Whether ids < 0, and weights as there, are dropped.
+        fill_empty_row: Whether empty rows get `default_id`. Where not, they are zero.
+        blocknums: Must be None.
+
+    Returns:
+        As `fused_safe_embedding_lookup_sparse`.
+
+    Raises:
+        ValueError: As there.
+        TypeError: As there.
+        NotImplementedError: As there.
+        tf.errors.InvalidArgumentError: As there.
+    """
+    _reject_blocknums(blocknums)
+    options = make_options(
+        combiner,
+        max_norm,
+        _none_if_negative(default_id),
+        partition_strategy=partition_strategy,
+        prune=bool(prune_invalid_ids),
+        fill_empty_row=bool(fill_empty_row),
+    )
+    with tf.compat.v1.name_scope(name, "fused_embedding_lookup_sparse"):
+        return _lookup("v1", params, sp_ids, sparse_weights, "params sp_ids", options)
+
+
+def fused_embedding_lookup_sparse_v2(
+    params: Any,
+    sp_ids: tf.SparseTensor | tf.RaggedTensor,
+    sparse_weights: Any = None,
+    partition_strategy: PartitionStrategy | None = None,
+    name: str | None = None,
+    combiner: Combiner | None = None,
+    max_norm: float | None = None,
+    default_id: int | None = None,
+    prune: bool = False,
+    fill_empty_row: bool = True,
+    blocknums: Any = None,
+) -> tf.Tensor:
+    """The v2 fused lookup, with DeepRec's signature: each distinct id is read once.
+
+    Args:
+        params: As `embedding_weights` of `fused_safe_embedding_lookup_sparse`.
+        sp_ids: As `sparse_ids` there.
+        sparse_weights: As there.
+        partition_strategy: As there; None means "div".
+        name: Name of the op.
+        combiner: As there; None means "mean".
+        max_norm: As there.
+        default_id: As there.
+        prune: Whether ids < 0, and weights as there, are dropped.
+        fill_empty_row: Whether empty rows get `default_id`. Where not, they are zero.
+        blocknums: Must be None.
+
+    Returns:
+        As `fused_safe_embedding_lookup_sparse`.
+
+    Raises:
+        ValueError: As there.
+        TypeError: As there.
+        NotImplementedError: As there.
+        tf.errors.InvalidArgumentError: As there.
+    """
+    _reject_blocknums(blocknums)
+    options = make_options(
+        combiner,
+        max_norm,
+        _none_if_negative(default_id),
+        partition_strategy=partition_strategy,
+        prune=bool(prune),
+        fill_empty_row=bool(fill_empty_row),
+    )
+    with tf.compat.v1.name_scope(name, "fused_embedding_lookup_sparse_v2"):
+        return _lookup("v2", params, sp_ids, sparse_weights, "params sp_ids", options)

@@ -1,0 +1,240 @@
+"""Stand-ins for tf.nn's sparse lookups: stock's signatures and behaviour over the fused ops.
+
+`fe.nn` and `fe.compat.v1.nn` export them, as `tf.nn` and `tf.compat.v1.nn` export stock's. What the
+fused ops do not have (a dtype) goes to stock, and is counted in `handed_to_stock`.
+"""
+
+import collections
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from fused_embedding.lookup import make_options, run_lookup
+from fused_embedding.sparse_ids import SparseIds, UnsupportedDtypeError, as_sparse_ids
+from fused_embedding.tables import as_shards
+
+# Reason -> number of lookups that went to stock, in this process.
+handed_to_stock: collections.Counter[str] = collections.Counter()
+
+
+def _or_stock(fused: Callable[[], tf.Tensor], stock: Callable[[], tf.Tensor]) -> tf.Tensor:
+    try:
+        return fused()
+    except UnsupportedDtypeError as reason:
+        handed_to_stock[str(reason)] += 1
+        return stock()
+
+
+def _up_to_last_row(ids: SparseIds) -> SparseIds:
+    """The non-safe lookup ends with the last row that has an id, whatever the dense shape says."""
+    num_rows = tf.maximum(tf.reduce_max(ids.indices[:, 0]) + 1, 0)  # of nothing: the least int64
+    return ids._replace(dense_shape=tf.stack([num_rows, tf.ones_like(num_rows)]))
+
+
+def _check_non_safe(sp_ids: Any, sp_weights: Any) -> None:
+    if sp_weights is None or not isinstance(sp_ids, tf.SparseTensor | tf.RaggedTensor):
+        return
+    kind = tf.SparseTensor if isinstance(sp_ids, tf.SparseTensor) else tf.RaggedTensor
+    if not isinstance(sp_weights, kind):
+        raise TypeError(
+            f"sp_weights must be either None or {kind.__name__}, as sp_ids is, got "
+            f"{type(sp_weights)}"
+        )
+
+
+def embedding_lookup_sparse_v1(
+    params: Any,
+    sp_ids: Any,
+    sp_weights: Any,
+    partition_strategy: str = "mod",
+    name: str | None = None,
+    combiner: str | None = None,
+    max_norm: float | None = None,
+    allow_fast_lookup: bool = False,
+) -> tf.Tensor:
+    """As `tf.compat.v1.nn.embedding_lookup_sparse`: nothing is pruned, trailing empty rows are cut.
+
+    Args:
+        params: As `embedding_weights` of `fe.nn.fused_safe_embedding_lookup_sparse`.
+        sp_ids: SparseTensor or RaggedTensor of int32 or int64 ids >= 0; rows non-decreasing.
+        sp_weights: Weights of the same type and indices, or None: all 1.
+        partition_strategy: "mod" or "div".
+        name: Name of the op.
+        combiner: "sum", "mean", "sqrtn"; None means "mean".
+        max_norm: L2 norm that each embedding is clipped to; None: off.
+        allow_fast_lookup: Accepted as stock's; the fused path is always taken.
+
+    Returns:
+        `[last row with an id + 1, dim]` combined embeddings.
+
+    Raises:
+        TypeError: If `sp_ids` is not sparse, or `sp_weights` not of the same kind.
+        ValueError: For an unknown combiner or strategy.
+        tf.errors.InvalidArgumentError: For decreasing rows and ids outside the table.
+    """
+    options = make_options(
+        combiner,
+        max_norm,
+        None,
+        partition_strategy=partition_strategy,
+        prune=False,
+        fill_empty_row=False,
+        require_sorted_rows=True,
+    )
+    _check_non_safe(sp_ids, sp_weights)
+
+    def fused() -> tf.Tensor:
+        shards = as_shards(params, "params")
+        ids = as_sparse_ids(sp_ids, sp_weights, "sp_ids", flatten_rows=False)
+        return run_lookup("v2", shards, _up_to_last_row(ids), options)
+
+    def stock() -> tf.Tensor:
+        return tf.compat.v1.nn.embedding_lookup_sparse(
+            params,
+            sp_ids,
+            sp_weights,
+            partition_strategy=partition_strategy,
+            combiner=combiner,
+            max_norm=max_norm,
+            allow_fast_lookup=allow_fast_lookup,
+        )
+
+    with tf.compat.v1.name_scope(name, "embedding_lookup_sparse"):
+        return _or_stock(fused, stock)
+
+
+def embedding_lookup_sparse(
+    params: Any,
+    sp_ids: Any,
+    sp_weights: Any,
+    combiner: str | None = None,
+    max_norm: float | None = None,
+    name: str | None = None,
+    allow_fast_lookup: bool = False,
+) -> tf.Tensor:
+    """As `tf.nn.embedding_lookup_sparse`, over the fused ops; shards are divided by "div".
+
+    Args:
+        params: As `embedding_weights` of `fused_safe_embedding_lookup_sparse`.
+        sp_ids: SparseTensor or RaggedTensor of int32 or int64 ids >= 0; rows non-decreasing.
+        sp_weights: Weights of the same type and indices, or None: all 1.
+        combiner: "sum", "mean", "sqrtn"; None means "mean".
+        max_norm: L2 norm that each embedding is clipped to; None: off.
+        name: Name of the op.
+        allow_fast_lookup: Accepted as stock's; the fused path is always taken.
+
+    Returns:
+        `[last row with an id + 1, dim]` combined embeddings.
+
+    Raises:
+        TypeError: If `sp_ids` is not sparse, or `sp_weights` not of the same kind.
+        ValueError: For an unknown combiner.
+        tf.errors.InvalidArgumentError: For decreasing rows and ids outside the table.
+    """
+    return embedding_lookup_sparse_v1(
+        params, sp_ids, sp_weights, "div", name, combiner, max_norm, allow_fast_lookup
+    )
+
+
+def safe_embedding_lookup_sparse_v1(
+    embedding_weights: Any,
+    sparse_ids: Any,
+    sparse_weights: Any = None,
+    combiner: str | None = "mean",
+    default_id: int | None = None,
+    name: str | None = None,
+    partition_strategy: str = "div",
+    max_norm: float | None = None,
+    allow_fast_lookup: bool = False,
+) -> tf.Tensor:
+    """As `tf.compat.v1.nn.safe_embedding_lookup_sparse`, over the fused ops.
+
+    Args:
+        embedding_weights: As in `fe.nn.fused_safe_embedding_lookup_sparse`.
+        sparse_ids: As there.
+        sparse_weights: As there.
+        combiner: As there.
+        default_id: Id whose embedding empty rows get; None: zeros. A negative one is no row of the
+            table: an empty row is then an error.
+        name: Name of the op.
+        partition_strategy: "div" or "mod".
+        max_norm: As there.
+        allow_fast_lookup: Accepted as stock's; the fused path is always taken.
+
+    Returns:
+        `[..., dim]` combined embeddings.
+
+    Raises:
+        TypeError: If `sparse_ids` is not sparse.
+        ValueError: For no table, an unknown combiner or strategy.
+        tf.errors.InvalidArgumentError: For ids outside the table, and an empty row with a negative
+            `default_id`.
+    """
+    options = make_options(combiner, max_norm, default_id, partition_strategy=partition_strategy)
+
+    def fused() -> tf.Tensor:
+        shards = as_shards(embedding_weights, "embedding_weights")
+        return run_lookup(
+            "v2", shards, as_sparse_ids(sparse_ids, sparse_weights, "sparse_ids"), options
+        )
+
+    def stock() -> tf.Tensor:
+        return tf.compat.v1.nn.safe_embedding_lookup_sparse(
+            embedding_weights,
+            sparse_ids,
+            sparse_weights,
+            combiner=combiner,
+            default_id=default_id,
+            partition_strategy=partition_strategy,
+            max_norm=max_norm,
+            allow_fast_lookup=allow_fast_lookup,
+        )
+
+    with tf.compat.v1.name_scope(name, "embedding_lookup"):
+        return _or_stock(fused, stock)
+
+
+def safe_embedding_lookup_sparse(
+    embedding_weights: Any,
+    sparse_ids: Any,
+    sparse_weights: Any = None,
+    combiner: str | None = "mean",
+    default_id: int | None = None,
+    max_norm: float | None = None,
+    name: str | None = None,
+    allow_fast_lookup: bool = False,
+) -> tf.Tensor:
+    """As `tf.nn.safe_embedding_lookup_sparse`, over the fused ops; shards are divided by "div".
+
+    Args:
+        embedding_weights: As in `fused_safe_embedding_lookup_sparse`.
+        sparse_ids: As there.
+        sparse_weights: As there.
+        combiner: As there.
+        default_id: Id whose embedding empty rows get; None: zeros. A negative one is no row of the
+            table: an empty row is then an error.
+        max_norm: As there.
+        name: Name of the op.
+        allow_fast_lookup: Accepted as stock's; the fused path is always taken.
+
+    Returns:
+        `[..., dim]` combined embeddings.
+
+    Raises:
+        TypeError: If `sparse_ids` is not sparse.
+        ValueError: For no table, or an unknown combiner.
+        tf.errors.InvalidArgumentError: For ids outside the table, and an empty row with a negative
+            `default_id`.
+    """
+    return safe_embedding_lookup_sparse_v1(
+        embedding_weights,
+        sparse_ids,
+        sparse_weights,
+        combiner,
+        default_id,
+        name,
+        "div",
+        max_norm,
+        allow_fast_lookup,
+    )
