@@ -1,13 +1,13 @@
 """DeepRec's own op tests: every vector, and where this library differs from one on purpose.
 
-| vector                             | DeepRec                     | here, and why                   |
-|------------------------------------|-----------------------------|---------------------------------|
-| v1pre_Partition3_Int64             | div cuts 16 rows evenly     | real shard sizes: rows exist    |
-| v1post_Partition3_Sqrtn_MaxNorm200 | CPU ignores max_norm        | clips, as TensorFlow and v2     |
-| v1post_Partition2_Sum_Default0     | default_id 0 zeroes a row   | a negative one does, as in v2   |
-| v1post_Partition2_Sum_Default0     | a zeroed row counts 1       | counts 0, as in v2              |
-| v1grad_Partition2_Sum_NoDefault    | default_id -1 keeps its row | a default id >= 0 does          |
-| v2pf_NothingHappend                | is_row_empty unset          | always set                      |
+| vector                             | DeepRec                     | here, and why                 |
+|------------------------------------|-----------------------------|-------------------------------|
+| v1pre_Partition3_Int64             | div cuts 16 rows evenly     | real shard sizes: rows exist  |
+| v1post_Partition3_Sqrtn_MaxNorm200 | CPU ignores max_norm        | clips, as TensorFlow and v2   |
+| v1post_Partition2_Sum_Default0     | default_id 0 zeroes a row   | a negative one does, as in v2 |
+| v1post_Partition2_Sum_Default0     | a zeroed row counts 1       | counts 0, as in v2            |
+| v1grad_Partition2_Sum_NoDefault    | default_id -1 keeps its row | a default id >= 0 does        |
+| v2pf_NothingHappend                | is_row_empty unset          | always set                    |
 
 Differences that no vector shows: a weighted mean divides by sum(w) and a weighted sqrtn by
 sqrt(sum(w^2)), not by the count; the sqrtn gradient is that of sqrtn, not of sum; the max_norm

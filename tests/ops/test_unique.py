@@ -23,7 +23,7 @@ CASES = {
 
 def run(ids, key_type=tf.int64, counter_type=tf.int32):
     return fe.raw_ops.UniqueWithCountsV3(
-        input=np.asarray(ids, key_type.as_numpy_dtype), CounterType=counter_type
+        input=tf.constant(ids, key_type), CounterType=counter_type
     )
 
 
