@@ -33,6 +33,7 @@ Distinct ids in the order of their first occurrence, as tf.unique_with_counts.
 Every value is a legal id, and the result is the same for any number of threads.
 
 input: `[n]` ids.
+CounterType: type of `unique_idxs` and `unique_counts`.
 unique_keys: `[u]` distinct ids.
 unique_idxs: `[n]` position of each id in `unique_keys`.
 unique_counts: `[u]` number of occurrences.
