@@ -49,8 +49,7 @@ def measure(stem: str, threads: int, rounds: int, block: int) -> list[dict]:
 
 def _step(function: Callable, inputs: tuple) -> timing.Step:
     concrete = function.get_concrete_function(*inputs)
-    tensors = [value for value in inputs if not isinstance(value, tf.Variable)]
-    return lambda i: concrete(*tensors)
+    return lambda i: concrete(*inputs)
 
 
 def _traffic(inputs: tuple, outputs: list[tf.Tensor], median_us: float) -> dict[str, float]:
