@@ -29,12 +29,12 @@ def assert_close(got, want, terms=8, err_msg=""):
     np.testing.assert_allclose(got, want, rtol=terms * eps, atol=atol, err_msg=err_msg)
 
 
-def assert_rounded_once(got, want, dtype, err_msg=""):
-    """Floats are those of float32 arithmetic, or float64, rounded once to `dtype`."""
+def assert_rounded_once(got, want, dtype, roundings=1, err_msg=""):
+    """Floats are those of float32 arithmetic, or float64, then rounded to `dtype`: once."""
     got, want = np.asarray(got).astype(np.float64), np.asarray(want, np.float64)
     arithmetic = EPS[tf.float64] if dtype == tf.float64 else EPS[tf.float32]
-    atol = 64 * arithmetic * np.abs(want).max(initial=0.0)
-    rtol = 0.51 * EPS[dtype] + 64 * arithmetic
+    atol = 64 * arithmetic * max(1.0, np.abs(want).max(initial=0.0))
+    rtol = 0.51 * roundings * EPS[dtype] + 64 * arithmetic
     np.testing.assert_allclose(got, want, rtol=rtol, atol=atol, err_msg=err_msg)
 
 

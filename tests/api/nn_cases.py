@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+import oracle.lookup
 from checking import as_indexed_slices, like, sparse
 
 MODES = ("eager", "function", "session")
@@ -121,20 +122,16 @@ def run_in_session(lookup, params, batch, weights, id_dtype, use_resource=True):
             result = session.run(out, out_feeds)
             out_feeds[top_grad] = top_grad_for(result.shape).astype(result.dtype)
             fetched = session.run(grads, out_feeds)
-    grads = [
-        tf.IndexedSlices(g.values, g.indices)
-        if isinstance(g, tf.compat.v1.IndexedSlicesValue)
-        else g
-        for g in fetched
-    ]
+    # A session returns slices as a tuple of its own.
+    grads = [tf.IndexedSlices(*g[:2]) if hasattr(g, "indices") else g for g in fetched]
     return outcome(result, grads, len(params), len(batch.ids))
 
 
 def session_feed(batch, id_dtype):
-    sp_ids = sparse(batch.ids, batch.row_ids, batch.num_rows, id_dtype)
-    return tf.compat.v1.SparseTensorValue(
-        sp_ids.indices.numpy(), sp_ids.values.numpy(), sp_ids.dense_shape.numpy()
-    )
+    indices = oracle.lookup.as_indices(batch.row_ids)
+    width = int(indices[:, 1].max(initial=0)) + 1
+    ids = np.array(batch.ids, id_dtype)
+    return tf.compat.v1.SparseTensorValue(indices, ids, [batch.num_rows, width])
 
 
 def assert_unique(outcome):
