@@ -9,6 +9,11 @@ from fused_embedding._tf_private import colocate_with, variable_accessed
 from fused_embedding.sparse_ids import VALUE_DTYPES, UnsupportedDtypeError
 
 
+def _is_resource_variable(value: Any) -> bool:
+    # tf.is_tensor is true for variables as well.
+    return getattr(getattr(value, "handle", None), "dtype", None) == tf.resource
+
+
 class Shard(NamedTuple):
     """One shard of a table: all of it where there is one.
 
@@ -23,7 +28,7 @@ class Shard(NamedTuple):
     @property
     def is_variable(self) -> bool:
         """Whether `source` is read through its resource handle."""
-        return not tf.is_tensor(self.source)
+        return _is_resource_variable(self.source)
 
     @property
     def dtype(self) -> tf.DType:
@@ -74,15 +79,15 @@ def _parts(params: Any) -> list[Any]:
         return _parts(params[0]) if len(params) == 1 else list(params)
     if hasattr(params, "_get_partitions") or hasattr(params, "partitions"):  # PartitionedVariable
         return list(params)
-    if not tf.is_tensor(params) and hasattr(params, "variables"):  # tf.distribute's ShardedVariable
+    if hasattr(params, "variables"):  # tf.distribute's ShardedVariable
         return list(params.variables)
     return [params]
 
 
 def _shard(part: Any) -> Shard:
-    if not tf.is_tensor(part) and hasattr(part, "value") and not callable(part.value):
+    if hasattr(part, "value") and not callable(part.value):
         part = part.value  # a Keras 3 variable holds a tf.Variable
-    if not tf.is_tensor(part) and hasattr(part, "handle"):
+    if _is_resource_variable(part):
         return Shard(part, part)
     # A reference variable becomes the tensor in its buffer: no copy.
     tensor = tf.convert_to_tensor(part)
