@@ -36,9 +36,6 @@ def main(argv: Sequence[str]) -> int:
     if len(argv) > 1:
         logging.error("unexpected arguments %s; options start with --", argv[1:])
         return 2
-    # Every feature column warns that it is deprecated; the demo's own messages would drown.
-    tf.get_logger().setLevel("ERROR")
-    warnings.filterwarnings("ignore", module="tensorflow")
     try:
         for package in extras.PACKAGES:
             extras.load(package)
@@ -58,6 +55,9 @@ def _demo() -> int:
         f"model   Wide & Deep, {len(model.num_buckets())} embedding tables with "
         f"{sum(model.num_buckets()):,} rows of dimension {_EMBEDDING_DIM.value}, Adagrad"
     )
+    # Every feature column warns that it is deprecated; the demo's own messages would drown.
+    tf.get_logger().setLevel("ERROR")
+    warnings.filterwarnings("ignore", module="tensorflow")
     stock, fused = _train(training)
     for run in (stock, fused):
         run.auc = trainer.evaluate(run, held_out)
