@@ -74,8 +74,8 @@ def fused_safe_embedding_lookup_sparse(
             Variables are read in place, never copied.
         sparse_ids: int32 or int64 ids: a SparseTensor of rank 2 or more, or a RaggedTensor of rank
             2. Ids < 0 are invalid.
-        sparse_weights: Weight of each id, of the type of `sparse_ids` or a `[nnz]` tensor; None: all
-            1. Ids with a weight that is not > 0 are dropped unless `combiner` is "sum".
+        sparse_weights: Weight of each id, of the type of `sparse_ids` or a `[nnz]` tensor; None:
+            all 1. Ids with a weight that is not > 0 are dropped unless `combiner` is "sum".
         combiner: "sum": sum(w e). "mean": sum(w e) / sum(w). "sqrtn": sum(w e) / sqrt(sum(w^2)).
         default_id: Id whose embedding empty rows get; None or negative: zeros.
         name: Name of the op.
@@ -104,6 +104,7 @@ def fused_safe_embedding_lookup_sparse(
     >>> fe.nn.fused_safe_embedding_lookup_sparse(table, ids, combiner="sum").numpy().tolist()
     [[8.0, 10.0], [0.0, 0.0], [5.0, 6.0]]
     """
+    # lizard forgives(length): mostly docstring
     _reject_blocknums(blocknums)
     if fusion_version not in LOOKUPS:
         raise ValueError(

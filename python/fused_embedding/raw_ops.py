@@ -58,7 +58,7 @@ globals().update(
     {name: _with_defaults(getattr(ops, name), _DEFAULT_INPUTS.get(name, {})) for name in _NAMES}
 )
 
-__all__ = list(_NAMES)  # noqa: PLE0605
+__all__ = list(_NAMES)
 
 
 def __getattr__(name: str) -> Any:

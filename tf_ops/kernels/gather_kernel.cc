@@ -1,8 +1,7 @@
-#include "tf_ops/core/lookup/gather.h"
-
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
+#include "tf_ops/core/lookup/gather.h"
 #include "tf_ops/kernels/sparse_inputs.h"
 #include "tf_ops/kernels/tf_adapters.h"
 
@@ -26,8 +25,8 @@ void GatherRows(OpKernelContext* ctx, const Tensor& params) {
   OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, {ids.NumElements(), dim}, &rows));
   const TableView table{static_cast<const char*>(params.data()), params.dim_size(0),
                         dim * DataTypeSize(params.dtype())};
-  FE_REQUIRES_OK(ctx, Gather(TfExec(ctx), table, InputSpan<Id>(ids),
-                             static_cast<char*>(rows->data())));
+  FE_REQUIRES_OK(ctx,
+                 Gather(TfExec(ctx), table, InputSpan<Id>(ids), static_cast<char*>(rows->data())));
 }
 
 template <typename Id>
@@ -52,10 +51,10 @@ class ResourceGatherOp : public tensorflow::OpKernel {
     tensorflow::tf_shared_lock lock(*variable->mu());
     const Tensor& params = *variable->tensor();
     OP_REQUIRES(ctx, params.dtype() == dtype_,
-                ToTfStatus(InvalidArgument(
-                    "the variable holds ", tensorflow::DataTypeString(params.dtype()),
-                    ", but dtype is ", tensorflow::DataTypeString(dtype_),
-                    "; initialise the variable first, or pass its dtype")));
+                ToTfStatus(InvalidArgument("the variable holds ",
+                                           tensorflow::DataTypeString(params.dtype()),
+                                           ", but dtype is ", tensorflow::DataTypeString(dtype_),
+                                           "; initialise the variable first, or pass its dtype")));
     GatherRows<Id>(ctx, params);
   }
 
@@ -63,13 +62,13 @@ class ResourceGatherOp : public tensorflow::OpKernel {
   tensorflow::DataType dtype_;
 };
 
-#define FE_REGISTER(Id)                                                                          \
-  REGISTER_KERNEL_BUILDER(                                                                       \
-      Name("FusedEmbeddingGather").Device(tensorflow::DEVICE_CPU).TypeConstraint<Id>("Tid"),     \
-      GatherOp<Id>);                                                                             \
-  REGISTER_KERNEL_BUILDER(Name("FusedEmbeddingResourceGather")                                   \
-                              .Device(tensorflow::DEVICE_CPU)                                    \
-                              .TypeConstraint<Id>("Tid"),                                        \
+#define FE_REGISTER(Id)                                                                      \
+  REGISTER_KERNEL_BUILDER(                                                                   \
+      Name("FusedEmbeddingGather").Device(tensorflow::DEVICE_CPU).TypeConstraint<Id>("Tid"), \
+      GatherOp<Id>);                                                                         \
+  REGISTER_KERNEL_BUILDER(Name("FusedEmbeddingResourceGather")                               \
+                              .Device(tensorflow::DEVICE_CPU)                                \
+                              .TypeConstraint<Id>("Tid"),                                    \
                           ResourceGatherOp<Id>);
 FE_REGISTER(int32_t)
 FE_REGISTER(int64_t)

@@ -38,7 +38,8 @@ Status CheckIndices(const char* name, const Tensor& indices) {
 template <typename W, typename C>
 void ConvertWeights(const Tensor& weights, C* out) {
   const auto in = InputSpan<W>(weights);
-  std::transform(in.begin(), in.end(), out, [](auto weight) { return static_cast<C>(Load(weight)); });
+  std::transform(in.begin(), in.end(), out,
+                 [](auto weight) { return static_cast<C>(Load(weight)); });
 }
 
 template <typename C>
@@ -270,8 +271,8 @@ Status AllocateGradShards(OpKernelContext* ctx, const PairsInput<T>& in,
   std::vector<CoreType<T>*> shards;
   for (size_t p = 0; p < in.shard_sizes.size(); ++p) {
     Tensor* shard = nullptr;
-    FE_RETURN_IF_ERROR(ToStatus(AllocateOutput(ctx, static_cast<int>(p),
-                                               {in.shard_sizes[p], in.pairs.dim}, &shard)));
+    FE_RETURN_IF_ERROR(ToStatus(
+        AllocateOutput(ctx, static_cast<int>(p), {in.shard_sizes[p], in.pairs.dim}, &shard)));
     shards.push_back(OutputSpan<T>(shard).data);
   }
   return LocateRows(in, shards, rows);
@@ -291,7 +292,7 @@ Status ReadTopGrad(OpKernelContext* ctx, int64_t* num_rows) {
   return Status();
 }
 
-#define FE_INSTANTIATE(T)                                                                        \
+#define FE_INSTANTIATE(T)                                                                         \
   template Status ReadPairsV1(OpKernelContext*, const PostLookupAttrs&, int64_t, PairsInput<T>*); \
   template Status ReadPairsV2(OpKernelContext*, const PostLookupAttrs&, int64_t, PairsInput<T>*); \
   template Status AllocateGradShards(OpKernelContext*, const PairsInput<T>&, Buffer<CoreType<T>*>*);

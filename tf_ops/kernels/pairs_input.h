@@ -47,8 +47,8 @@ template <typename T>
 Status ReadPairsV2(tensorflow::OpKernelContext* ctx, const PostLookupAttrs& attrs, int64_t num_rows,
                    PairsInput<T>* in);
 
-// Allocates outputs 0 .. P-1 with the shapes of emb_shards, for their gradients, and points at the row
-// of each unique id (v1: pair) in them.
+// Allocates outputs 0 .. P-1 with the shapes of emb_shards, for their gradients, and points at the
+// row of each unique id (v1: pair) in them.
 template <typename T>
 Status AllocateGradShards(tensorflow::OpKernelContext* ctx, const PairsInput<T>& in,
                           Buffer<CoreType<T>*>* rows);

@@ -1,8 +1,7 @@
-#include "tf_ops/core/lookup/partition.h"
-
 #include <vector>
 
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tf_ops/core/lookup/partition.h"
 #include "tf_ops/kernels/sparse_inputs.h"
 #include "tf_ops/kernels/tf_adapters.h"
 
@@ -29,14 +28,13 @@ class PartitionOp : public tensorflow::OpKernel {
     std::vector<int64_t> shard_rows;
     FE_REQUIRES_OK(ctx, ReadShardRows(partition_shapes, &shard_rows));
     const int num_shards = partition_shapes.size();
-    const PartitionInput in{
-        InputSpan<int64_t>(ids), {shard_rows.data(), num_shards}, strategy_};
+    const PartitionInput in{InputSpan<int64_t>(ids), {shard_rows.data(), num_shards}, strategy_};
 
     Tensor* permutation = nullptr;
     OP_REQUIRES_OK(ctx, AllocateOutput(ctx, num_shards, {in.ids.size, 2}, &permutation));
     std::vector<int64_t> shard_sizes(shard_rows.size());
-    FE_REQUIRES_OK(ctx, PlanPartition(in, OutputSpan<int32_t>(permutation),
-                                      {shard_sizes.data(), num_shards}));
+    FE_REQUIRES_OK(
+        ctx, PlanPartition(in, OutputSpan<int32_t>(permutation), {shard_sizes.data(), num_shards}));
 
     std::vector<Span<int64_t>> shards;
     for (int p = 0; p < num_shards; ++p) {

@@ -1,6 +1,5 @@
-#include "tf_ops/core/lookup/post_lookup_grad.h"
-
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tf_ops/core/lookup/post_lookup_grad.h"
 #include "tf_ops/kernels/pairs_input.h"
 #include "tf_ops/kernels/sparse_inputs.h"
 #include "tf_ops/kernels/tf_adapters.h"
@@ -40,14 +39,14 @@ class PostLookupGradOp : public tensorflow::OpKernel {
   PostLookupAttrs attrs_;
 };
 
-#define FE_REGISTER(T)                                                                          \
-  REGISTER_KERNEL_BUILDER(Name("FusedEmbeddingSparsePostLookUpGrad")                            \
-                              .Device(tensorflow::DEVICE_CPU)                                   \
-                              .TypeConstraint<T>("T"),                                          \
-                          PostLookupGradOp<T, false>);                                          \
-  REGISTER_KERNEL_BUILDER(Name("FusedEmbeddingSparsePostLookUpV2Grad")                          \
-                              .Device(tensorflow::DEVICE_CPU)                                   \
-                              .TypeConstraint<T>("T"),                                          \
+#define FE_REGISTER(T)                                                 \
+  REGISTER_KERNEL_BUILDER(Name("FusedEmbeddingSparsePostLookUpGrad")   \
+                              .Device(tensorflow::DEVICE_CPU)          \
+                              .TypeConstraint<T>("T"),                 \
+                          PostLookupGradOp<T, false>);                 \
+  REGISTER_KERNEL_BUILDER(Name("FusedEmbeddingSparsePostLookUpV2Grad") \
+                              .Device(tensorflow::DEVICE_CPU)          \
+                              .TypeConstraint<T>("T"),                 \
                           PostLookupGradOp<T, true>);
 FE_FOR_EACH_TF_VALUE_TYPE(FE_REGISTER)
 #undef FE_REGISTER

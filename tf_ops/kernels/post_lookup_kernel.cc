@@ -1,6 +1,5 @@
-#include "tf_ops/core/lookup/post_lookup.h"
-
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tf_ops/core/lookup/post_lookup.h"
 #include "tf_ops/kernels/pairs_input.h"
 #include "tf_ops/kernels/sparse_inputs.h"
 #include "tf_ops/kernels/tf_adapters.h"
@@ -54,14 +53,14 @@ class PostLookupOp : public tensorflow::OpKernel {
   bool require_sorted_rows_ = false;
 };
 
-#define FE_REGISTER(T)                                                                          \
-  REGISTER_KERNEL_BUILDER(Name("FusedEmbeddingSparsePostLookUp")                                \
-                              .Device(tensorflow::DEVICE_CPU)                                   \
-                              .TypeConstraint<T>("T"),                                          \
-                          PostLookupOp<T, false>);                                              \
-  REGISTER_KERNEL_BUILDER(Name("FusedEmbeddingSparsePostLookUpV2")                              \
-                              .Device(tensorflow::DEVICE_CPU)                                   \
-                              .TypeConstraint<T>("T"),                                          \
+#define FE_REGISTER(T)                                             \
+  REGISTER_KERNEL_BUILDER(Name("FusedEmbeddingSparsePostLookUp")   \
+                              .Device(tensorflow::DEVICE_CPU)      \
+                              .TypeConstraint<T>("T"),             \
+                          PostLookupOp<T, false>);                 \
+  REGISTER_KERNEL_BUILDER(Name("FusedEmbeddingSparsePostLookUpV2") \
+                              .Device(tensorflow::DEVICE_CPU)      \
+                              .TypeConstraint<T>("T"),             \
                           PostLookupOp<T, true>);
 FE_FOR_EACH_TF_VALUE_TYPE(FE_REGISTER)
 #undef FE_REGISTER

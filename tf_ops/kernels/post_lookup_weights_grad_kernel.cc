@@ -1,6 +1,5 @@
-#include "tf_ops/core/lookup/post_lookup_weights_grad.h"
-
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tf_ops/core/lookup/post_lookup_weights_grad.h"
 #include "tf_ops/kernels/pairs_input.h"
 #include "tf_ops/kernels/sparse_inputs.h"
 #include "tf_ops/kernels/tf_adapters.h"
@@ -62,14 +61,12 @@ class PostLookupWeightsGradOp : public tensorflow::OpKernel {
   PostLookupAttrs attrs_;
 };
 
-#define FE_REGISTER_OP(name, T, W, is_v2)                             \
-  REGISTER_KERNEL_BUILDER(Name(name)                                  \
-                              .Device(tensorflow::DEVICE_CPU)         \
-                              .TypeConstraint<T>("T")                 \
-                              .TypeConstraint<W>("Tw"),               \
-                          PostLookupWeightsGradOp<T, W, is_v2>);
-#define FE_REGISTER(T, W)                                                       \
-  FE_REGISTER_OP("FusedEmbeddingSparsePostLookUpWeightsGrad", T, W, false)      \
+#define FE_REGISTER_OP(name, T, W, is_v2)                                                       \
+  REGISTER_KERNEL_BUILDER(                                                                      \
+      Name(name).Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T").TypeConstraint<W>("Tw"), \
+      PostLookupWeightsGradOp<T, W, is_v2>);
+#define FE_REGISTER(T, W)                                                  \
+  FE_REGISTER_OP("FusedEmbeddingSparsePostLookUpWeightsGrad", T, W, false) \
   FE_REGISTER_OP("FusedEmbeddingSparsePostLookUpV2WeightsGrad", T, W, true)
 #define FE_REGISTER_ALL_WEIGHTS(T) \
   FE_REGISTER(T, float)            \

@@ -1,9 +1,8 @@
-#include "tf_ops/core/lookup/pre_lookup.h"
-
 #include <limits>
 #include <vector>
 
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tf_ops/core/lookup/pre_lookup.h"
 #include "tf_ops/kernels/sparse_inputs.h"
 #include "tf_ops/kernels/tf_adapters.h"
 
@@ -42,11 +41,11 @@ class PreLookupOp : public tensorflow::OpKernel {
     in.shard_rows = {shard_rows.data(), num_shards};
 
     Tensor* flags = nullptr;
-    OP_REQUIRES(ctx, in.pairs.num_rows <= std::numeric_limits<int64_t>::max() - in.pairs.ids.size,
-                ToTfStatus(ResourceExhausted("sp_dense_shape has too many rows: ",
-                                             in.pairs.num_rows)));
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 2 * num_shards, {in.pairs.num_rows + in.pairs.ids.size},
-                                       &flags));
+    OP_REQUIRES(
+        ctx, in.pairs.num_rows <= std::numeric_limits<int64_t>::max() - in.pairs.ids.size,
+        ToTfStatus(ResourceExhausted("sp_dense_shape has too many rows: ", in.pairs.num_rows)));
+    OP_REQUIRES_OK(
+        ctx, AllocateOutput(ctx, 2 * num_shards, {in.pairs.num_rows + in.pairs.ids.size}, &flags));
     std::vector<int64_t> shard_sizes(shard_rows.size());
     PreLookupPlan plan;
     FE_REQUIRES_OK(ctx, PlanPreLookup(in, OutputSpan<int32_t>(flags),

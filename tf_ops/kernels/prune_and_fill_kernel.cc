@@ -1,6 +1,5 @@
-#include "tf_ops/core/lookup/prune_and_fill.h"
-
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tf_ops/core/lookup/prune_and_fill.h"
 #include "tf_ops/kernels/sparse_inputs.h"
 #include "tf_ops/kernels/tf_adapters.h"
 
@@ -35,9 +34,10 @@ class PruneAndFillOp : public tensorflow::OpKernel {
     if (use_weights_) {
       FE_REQUIRES_OK(ctx, CheckVector("sp_weights_values", weights));
       in.weights = InputSpan<W>(weights);
-      OP_REQUIRES(ctx, in.weights.size == in.ids.size,
-                  ToTfStatus(InvalidArgument("sp_weights_values must hold one weight for each of the ",
-                                             in.ids.size, " ids, but has ", in.weights.size)));
+      OP_REQUIRES(
+          ctx, in.weights.size == in.ids.size,
+          ToTfStatus(InvalidArgument("sp_weights_values must hold one weight for each of the ",
+                                     in.ids.size, " ids, but has ", in.weights.size)));
     }
 
     Tensor* is_row_empty = nullptr;
@@ -55,9 +55,8 @@ class PruneAndFillOp : public tensorflow::OpKernel {
     Tensor* indices_out = nullptr;
     OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, {plan.nnz_out()}, &ids_out));
     OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 1, {plan.nnz_out(), 2}, &indices_out));
-    PruneAndFillOutput<CoreType<W>> out{OutputSpan<int64_t>(ids_out),
-                                        OutputSpan<int64_t>(indices_out),
-                                        {}};
+    PruneAndFillOutput<CoreType<W>> out{
+        OutputSpan<int64_t>(ids_out), OutputSpan<int64_t>(indices_out), {}};
     if (use_weights_) {
       Tensor* weights_out = nullptr;
       OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 2, {plan.nnz_out()}, &weights_out));
@@ -93,22 +92,21 @@ class PruneAndFillGradOp : public tensorflow::OpKernel {
     in.weights = InputSpan<W>(weights);
     Tensor* weights_grad = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, ids.shape(), &weights_grad));
-    FE_REQUIRES_OK(ctx, PruneAndFillGrad(in, InputSpan<W>(ctx->input(2)),
-                                         OutputSpan<W>(weights_grad)));
+    FE_REQUIRES_OK(ctx,
+                   PruneAndFillGrad(in, InputSpan<W>(ctx->input(2)), OutputSpan<W>(weights_grad)));
   }
 
  private:
   PruneAndFillInput<CoreType<W>> attrs_;
 };
 
-#define FE_REGISTER(W)                                                       \
-  REGISTER_KERNEL_BUILDER(Name("PruneInvalidAndFillEmptyRows")               \
-                              .Device(tensorflow::DEVICE_CPU)                \
-                              .TypeConstraint<W>("Tw"),                      \
-                          PruneAndFillOp<W>);                                \
-  REGISTER_KERNEL_BUILDER(Name("PruneInvalidAndFillEmptyRowsGrad")           \
-                              .Device(tensorflow::DEVICE_CPU)                \
-                              .TypeConstraint<W>("Tw"),                      \
+#define FE_REGISTER(W)                                                                             \
+  REGISTER_KERNEL_BUILDER(                                                                         \
+      Name("PruneInvalidAndFillEmptyRows").Device(tensorflow::DEVICE_CPU).TypeConstraint<W>("Tw"), \
+      PruneAndFillOp<W>);                                                                          \
+  REGISTER_KERNEL_BUILDER(Name("PruneInvalidAndFillEmptyRowsGrad")                                 \
+                              .Device(tensorflow::DEVICE_CPU)                                      \
+                              .TypeConstraint<W>("Tw"),                                            \
                           PruneAndFillGradOp<W>);
 FE_FOR_EACH_TF_VALUE_TYPE(FE_REGISTER)
 #undef FE_REGISTER

@@ -59,8 +59,8 @@ Status ReadShardRows(const OpInputList& partition_shapes, std::vector<int64_t>* 
 Status ReadPartitionAxis(OpKernelConstruction* ctx) {
   const auto axis = GetAttr<int64_t>(ctx, "partition_axis");
   if (axis == 0) return Status();
-  return MakeStatus(StatusCode::kUnimplemented, "partition_axis must be 0, the axis of the rows, got ",
-                    axis);
+  return MakeStatus(StatusCode::kUnimplemented,
+                    "partition_axis must be 0, the axis of the rows, got ", axis);
 }
 
 Status ReadPartitionStrategy(OpKernelConstruction* ctx, PartitionStrategy* strategy) {

@@ -37,7 +37,8 @@ Sends each id to the shard that holds its row.
 An id that no shard holds is an error. Inside a shard the input order is kept.
 
 input: `[n]` ids, usually unique ones.
-partition_shapes: shape `[rows, dim]` of each shard; only rows count, and mod_ev and hash ignore them.
+partition_shapes: shape `[rows, dim]` of each shard; only rows count,
+  and mod_ev and hash ignore them.
 partition_axis: must be 0, the axis of the rows.
 partition_strategy: div: shards hold consecutive ranges of ids, by their real sizes. mod: shard
   id mod P, local id / P. mod_ev: shard id mod 1000 mod P, local id. hash: shard Mix64(id) mod P,

@@ -77,8 +77,8 @@ REGISTER_OP("FusedEmbeddingSparsePostLookUpV2Grad")
     .Doc(R"doc(
 Gradient of FusedEmbeddingSparsePostLookUpV2, one row per unique id.
 
-The derivative of max_norm includes its projection term. Occurrences are added in input order, so the
-result is the same for any number of threads. Attrs as in the forward op.
+The derivative of max_norm includes its projection term. Occurrences are added in input order,
+so the result is the same for any number of threads. Attrs as in the forward op.
 
 top_grad: `[num_rows, dim]` gradient of emb_vectors.
 emb_shards: `[u_p, dim]` as in the forward op.

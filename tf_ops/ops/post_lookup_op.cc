@@ -99,11 +99,12 @@ REGISTER_OP("FusedEmbeddingSparsePostLookUpV2")
 Last stage of the v2 lookup: combines the embeddings of the unique ids into one vector a row.
 
 emb_shards: `[u_p, dim]` embedding of each unique id of each shard.
-partition_permutation: `[u, 2]` shard and position of each unique id, a bijection; not looked at with
-  one shard, where unique id j is row j.
+partition_permutation: `[u, 2]` shard and position of each unique id, a bijection; not looked at
+  with one shard, where unique id j is row j.
 sp_dense_shape: `[k]`, k >= 2; num_rows is the product of all but the last element.
 indices_before_unique: `[m, 2]` row and column of each pair.
-is_row_empty: `[num_rows]` rows that had no valid id; looked at with fill_empty_row and default_id < 0.
+is_row_empty: `[num_rows]` rows that had no valid id; looked at with fill_empty_row and
+  default_id < 0.
 unique_idxs: `[m]` unique id of each pair, in `[0, u)`.
 sp_weights_values: `[m]` weights; not looked at without `use_sparse_weights`.
 fill_empty_row: whether empty rows were given a pair.
@@ -112,7 +113,8 @@ partition_axis: must be 0, the axis of the rows.
 combiner: sum: sum(w e). mean: sum(w e) / sum(w). sqrtn: sum(w e) / sqrt(sum(w^2)).
 max_norm: embeddings of a larger L2 norm are scaled down to it first; negative: off.
 use_sparse_weights: whether there are weights.
-require_sorted_rows: whether rows in decreasing order are an error, as in tf.nn.embedding_lookup_sparse.
+require_sorted_rows: whether rows in decreasing order are an error, as in
+  tf.nn.embedding_lookup_sparse.
 emb_vectors: `[num_rows, dim]` combined embeddings.
 feature_nums: `[num_rows]` number of pairs of each row, 0 where an empty row is made zero.
 )doc");

@@ -55,10 +55,11 @@ fill_empty_row: whether a row without a valid id gets one pair (row, 0) with the
 prune_invalid_id: whether invalid ids are dropped; those kept belong to no shard, an error.
 default_id: id of a filled row; a negative one stands for id 0.
 partition_strategy: as in PartitionWithPermutation.
-partitioned_values: `[n_p]` ids of each shard, as rows of that shard, in input order; filled rows last.
+partitioned_values: `[n_p]` ids of each shard, as rows of that shard, in input order;
+  filled rows last.
 partitioned_indices: `[n_p, 2]` row and column of each id.
-row_empty_and_invalid_flags: `[num_rows + nnz]`: 1 for a row without a valid id, else 0; then 1 for a
-  pair with a valid id, else 0.
+row_empty_and_invalid_flags: `[num_rows + nnz]`: 1 for a row without a valid id, else 0; then
+  1 for a pair with a valid id, else 0.
 )doc");
 
 }  // namespace fused_embedding

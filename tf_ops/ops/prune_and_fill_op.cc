@@ -17,8 +17,7 @@ absl::Status PruneAndFillShape(InferenceContext* c) {
   bool fill = false, prune = false;
   TF_RETURN_IF_ERROR(c->GetAttr("fill_empty_row", &fill));
   TF_RETURN_IF_ERROR(c->GetAttr("prune", &prune));
-  const DimensionHandle nnz_out =
-      fill || prune ? c->UnknownDim() : c->Dim(c->input(0), 0);
+  const DimensionHandle nnz_out = fill || prune ? c->UnknownDim() : c->Dim(c->input(0), 0);
   c->set_output(0, c->Vector(nnz_out));
   c->set_output(1, c->Matrix(nnz_out, 2));
   c->set_output(2, c->UnknownShapeOfRank(1));
@@ -58,9 +57,9 @@ REGISTER_OP("PruneInvalidAndFillEmptyRows")
     .Doc(R"doc(
 Drops invalid ids, then gives each empty row the default id.
 
-Kept pairs stay in input order; the pairs of filled rows follow in ascending row order, with column 0.
-Rows may come in any order and columns are not looked at. An output that equals its input is the input,
-not a copy.
+Kept pairs stay in input order; the pairs of filled rows follow in ascending row order, with column
+0. Rows may come in any order and columns are not looked at. An output that equals its input is the
+input, not a copy.
 
 sp_values: `[nnz]` ids; a negative id is invalid.
 sp_indices: `[nnz, 2]` row and column of each id, rows in `[0, num_rows)`.

@@ -11,8 +11,8 @@
 
 namespace fused_embedding {
 
-// Owns uninitialised scratch memory for trivial elements. Not std::vector: that writes every element
-// once more, and reports a failed allocation by an exception.
+// Owns uninitialised scratch memory for trivial elements. Not std::vector: that writes every
+// element once more, and reports a failed allocation by an exception.
 template <typename T>
 class Buffer {
  public:
@@ -21,7 +21,9 @@ class Buffer {
     memory_.reset();
     if (size == 0) return Status();
     constexpr int64_t kMaxSize = std::numeric_limits<int64_t>::max() / int64_t{sizeof(T)};
-    void* memory = size <= kMaxSize ? std::malloc(static_cast<size_t>(size) * sizeof(T)) : nullptr;
+    // A negative size is one that overflowed.
+    const bool is_possible = size > 0 && size <= kMaxSize;
+    void* memory = is_possible ? std::malloc(static_cast<size_t>(size) * sizeof(T)) : nullptr;
     if (memory == nullptr) {
       return ResourceExhausted("cannot allocate scratch memory for ", size, " elements of ",
                                sizeof(T), " bytes; use a smaller batch");

@@ -21,7 +21,8 @@ struct BFloat16 {
 };
 
 // FE_FOR_EACH_VALUE_TYPE(M) expands M(type) for each value type of an embedding.
-#define FE_FOR_EACH_VALUE_TYPE(M) M(float) M(double) M(::fused_embedding::Half) M(::fused_embedding::BFloat16)
+#define FE_FOR_EACH_VALUE_TYPE(M) \
+  M(float) M(double) M(::fused_embedding::Half) M(::fused_embedding::BFloat16)
 
 template <typename T>
 using ComputeType = std::conditional_t<std::is_same_v<T, double>, double, float>;
@@ -37,8 +38,8 @@ FE_INLINE To BitCast(From from) {
 FE_INLINE float Load(float value) { return value; }
 FE_INLINE double Load(double value) { return value; }
 FE_INLINE float Load(BFloat16 value) { return BitCast<float>(uint32_t{value.bits} << 16); }
-// Branch-free, so that loops over it vectorise, and without subnormal floats in between: TensorFlow's
-// threads flush those to zero.
+// Branch-free, so that loops over it vectorise, and without subnormal floats in between:
+// TensorFlow's threads flush those to zero.
 FE_INLINE float Load(Half value) {
   const uint32_t sign = uint32_t{value.bits & 0x8000u} << 16;
   const uint32_t magnitude = value.bits & 0x7fffu;

@@ -16,7 +16,8 @@ constexpr int64_t kPrefetchDistance = 24;
 // kRowBytes > 0: known when compiled, so that a copy is a few vector moves; 0: table.row_bytes.
 // Returns the position of the first bad id, or `end`.
 template <int64_t kRowBytes, typename Id>
-int64_t CopyRows(const TableView& table, Span<const Id> ids, int64_t begin, int64_t end, char* out) {
+int64_t CopyRows(const TableView& table, Span<const Id> ids, int64_t begin, int64_t end,
+                 char* out) {
   const int64_t row_bytes = kRowBytes > 0 ? kRowBytes : table.row_bytes;
   // Negative ids are huge unsigned ones, so one comparison checks both limits.
   const auto is_valid = [&](Id id) {

@@ -20,8 +20,8 @@ struct TableView {
   int64_t row_bytes = 0;
 };
 
-// Copies row ids[i] of the table to `out` + i * row_bytes. InvalidArgument names the first id outside
-// [0, num_rows); `out` is then unspecified. Id is int32_t or int64_t.
+// Copies row ids[i] of the table to `out` + i * row_bytes. InvalidArgument names the first id
+// outside [0, num_rows); `out` is then unspecified. Id is int32_t or int64_t.
 template <typename Id>
 Status Gather(const CpuExec& exec, const TableView& table, Span<const Id> ids, char* out);
 

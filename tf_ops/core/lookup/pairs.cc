@@ -9,6 +9,9 @@ namespace {
 // Counting sort. `keys` must lie in [0, num_groups).
 template <typename Keys>
 Status GroupPairs(const Keys& keys, int64_t num_groups, PairGroups* groups) {
+  if (num_groups == std::numeric_limits<int64_t>::max()) {
+    return ResourceExhausted("cannot group ids into ", num_groups, " rows; use a smaller batch");
+  }
   FE_RETURN_IF_ERROR(groups->splits.Allocate(num_groups + 1));
   const Span<int32_t> splits = groups->splits.span();
   std::fill(splits.begin(), splits.end(), 0);
@@ -34,8 +37,7 @@ Status GroupPairs(const Keys& keys, int64_t num_groups, PairGroups* groups) {
 Status CheckNumPairs(int64_t num_pairs) {
   if (num_pairs <= std::numeric_limits<int32_t>::max()) return Status();
   return InvalidArgument("at most ", std::numeric_limits<int32_t>::max(),
-                         " ids can be looked up at once, got ", num_pairs,
-                         "; use a smaller batch");
+                         " ids can be looked up at once, got ", num_pairs, "; use a smaller batch");
 }
 
 }  // namespace
@@ -68,8 +70,9 @@ Status CheckRowIds(const RowIds& row_ids, int64_t num_rows) {
   FE_RETURN_IF_ERROR(CheckNumPairs(row_ids.size));
   for (int64_t i = 0; i < row_ids.size; ++i) {
     if (row_ids[i] < 0 || row_ids[i] >= num_rows) {
-      return InvalidArgument("indices[", i, ", 0] = ", row_ids[i], " is outside [0, num_rows = ",
-                             num_rows, "); num_rows is sp_dense_shape[0]");
+      return InvalidArgument("indices[", i, ", 0] = ", row_ids[i],
+                             " is outside [0, num_rows = ", num_rows,
+                             "); num_rows is sp_dense_shape[0]");
     }
   }
   return Status();
@@ -98,8 +101,8 @@ Status RowScales(const Pairs<T>& pairs, Buffer<ComputeType<T>>* scale) {
   return Status();
 }
 
-#define FE_INSTANTIATE(T)                         \
-  template Status CheckPairs(const Pairs<T>&);    \
+#define FE_INSTANTIATE(T)                      \
+  template Status CheckPairs(const Pairs<T>&); \
   template Status RowScales(const Pairs<T>&, Buffer<ComputeType<T>>*);
 FE_FOR_EACH_VALUE_TYPE(FE_INSTANTIATE)
 #undef FE_INSTANTIATE

@@ -30,11 +30,11 @@ struct RowIds {
 // Pair k adds weights[k] * rows[unique_idx[k]] to row row_ids[k] of the result.
 template <typename T>
 struct Pairs {
-  Span<const T* const> rows;             // [num_unique] embedding of each unique id, `dim` values
-  Span<const int32_t> unique_idx;        // [num_pairs], each in [0, num_unique)
-  RowIds row_ids;                        // [num_pairs], each in [0, num_rows), any order
-  Span<const ComputeType<T>> weights;    // [num_pairs], or empty: all 1
-  Span<const bool> is_zero_row;          // [num_rows] rows whose result is 0, or empty: none
+  Span<const T* const> rows;           // [num_unique] embedding of each unique id, `dim` values
+  Span<const int32_t> unique_idx;      // [num_pairs], each in [0, num_unique)
+  RowIds row_ids;                      // [num_pairs], each in [0, num_rows), any order
+  Span<const ComputeType<T>> weights;  // [num_pairs], or empty: all 1
+  Span<const bool> is_zero_row;        // [num_rows] rows whose result is 0, or empty: none
   int64_t dim = 0;
   int64_t num_rows = 0;
   Combiner combiner = Combiner::kMean;

@@ -118,9 +118,10 @@ Status PlanPartition(const PartitionInput& in, Span<int32_t> permutation,
   for (int64_t i = 0; i < in.ids.size; ++i) {
     const int64_t shard = map.Shard(in.ids[i]);
     if (shard < 0) {
-      return InvalidArgument("id ", in.ids[i], " at position ", i, " is outside [0, ",
-                             map.num_ids(), "), the rows of the ", in.shard_rows.size,
-                             " shards; prune negative ids, and hash or clip ids that are too large");
+      return InvalidArgument(
+          "id ", in.ids[i], " at position ", i, " is outside [0, ", map.num_ids(),
+          "), the rows of the ", in.shard_rows.size,
+          " shards; prune negative ids, and hash or clip ids that are too large");
     }
     permutation[2 * i] = static_cast<int32_t>(shard);
     permutation[2 * i + 1] = static_cast<int32_t>(shard_sizes[shard]++);

@@ -3,8 +3,8 @@
 // Example, div, shard_rows [4, 2]:
 //   ids [5, 1, 4]  ->  shards [[1], [1, 0]]   permutation [[1, 0], [0, 0], [1, 1]]
 //
-// Inside a shard the input order is kept. Row j of the permutation is (shard, position in the shard)
-// of ids[j]. An id that belongs to no shard is an error.
+// Inside a shard the input order is kept. Row j of the permutation is (shard, position in the
+// shard) of ids[j]. An id that belongs to no shard is an error.
 
 #ifndef FUSED_EMBEDDING_CORE_LOOKUP_PARTITION_H_
 #define FUSED_EMBEDDING_CORE_LOOKUP_PARTITION_H_

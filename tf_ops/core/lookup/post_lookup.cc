@@ -27,19 +27,19 @@ class RowCombiner {
       const int64_t stop = is_zero ? first : groups_.end(row);
       num_ids[row] = static_cast<int32_t>(stop - first);
       const C scale = Scale(first, stop);
-      ForEachBlock(pairs_.dim, [&](auto width_constant, int64_t column, int64_t width)
-                                   FE_INLINE_LAMBDA {
-        constexpr int64_t kWidth = decltype(width_constant)::value;
-        C sums[kBlockWidth] = {};
-        for (int64_t i = first; i < stop; ++i) {
-          Prefetch(i + kPrefetchDistance, last_pair);
-          const int64_t k = groups_.pair(i);
-          const int32_t u = pairs_.unique_idx[k];
-          const C clip = clip_scale_.empty() ? C{1} : clip_scale_[u];
-          AddScaled<kWidth>(pairs_.weight(k) * clip, pairs_.rows[u] + column, width, sums);
-        }
-        StoreScaled<kWidth>(scale, sums, width, combined + row * pairs_.dim + column);
-      });
+      ForEachBlock(
+          pairs_.dim, [&](auto width_constant, int64_t column, int64_t width) FE_INLINE_LAMBDA {
+            constexpr int64_t kWidth = decltype(width_constant)::value;
+            C sums[kBlockWidth] = {};
+            for (int64_t i = first; i < stop; ++i) {
+              Prefetch(i + kPrefetchDistance, last_pair);
+              const int64_t k = groups_.pair(i);
+              const int32_t u = pairs_.unique_idx[k];
+              const C clip = clip_scale_.empty() ? C{1} : clip_scale_[u];
+              AddScaled<kWidth>(pairs_.weight(k) * clip, pairs_.rows[u] + column, width, sums);
+            }
+            StoreScaled<kWidth>(scale, sums, width, combined + row * pairs_.dim + column);
+          });
     }
   }
 
@@ -97,10 +97,10 @@ void RunPostLookup(const CpuExec& exec, const Pairs<T>& pairs, const PostLookupP
   });
 }
 
-#define FE_INSTANTIATE(T)                                                                      \
-  template Status PlanPostLookup(const CpuExec&, const Pairs<T>&, PostLookupPlan<T>*);         \
-  template void RunPostLookup(const CpuExec&, const Pairs<T>&, const PostLookupPlan<T>&,       \
-                              Span<T>, Span<int32_t>);
+#define FE_INSTANTIATE(T)                                                                         \
+  template Status PlanPostLookup(const CpuExec&, const Pairs<T>&, PostLookupPlan<T>*);            \
+  template void RunPostLookup(const CpuExec&, const Pairs<T>&, const PostLookupPlan<T>&, Span<T>, \
+                              Span<int32_t>);
 FE_FOR_EACH_VALUE_TYPE(FE_INSTANTIATE)
 #undef FE_INSTANTIATE
 

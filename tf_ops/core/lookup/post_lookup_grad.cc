@@ -24,24 +24,25 @@ class RowGradient {
     const int64_t last_pair = groups_.end(end - 1);
     for (int64_t u = begin; u < end; ++u) {
       const Clip clip = MakeClip(u);
-      ForEachBlock(pairs_.dim, [&](auto width_constant, int64_t column, int64_t width)
-                                   FE_INLINE_LAMBDA {
-        constexpr int64_t kWidth = decltype(width_constant)::value;
-        C sums[kBlockWidth] = {};
-        for (int64_t i = groups_.begin(u); i < groups_.end(u); ++i) {
-          Prefetch(i + kPrefetchDistance, last_pair);
-          const int64_t k = groups_.pair(i);
-          const int64_t row = pairs_.row_ids[k];
-          const C scale = row_scale_[row];
-          if (scale == 0) continue;  // a zero row passes no gradient, whatever it holds
-          AddScaled<kWidth>(scale * pairs_.weight(k), combined_grad_ + row * pairs_.dim + column,
-                            width, sums);
-        }
-        if (clip.is_on) {
-          AddScaled<kWidth>(-clip.projection, pairs_.rows[u] + column, width, sums);
-        }
-        StoreScaled<kWidth>(clip.scale, sums, width, rows_grad[u] + column);
-      });
+      ForEachBlock(pairs_.dim,
+                   [&](auto width_constant, int64_t column, int64_t width) FE_INLINE_LAMBDA {
+                     constexpr int64_t kWidth = decltype(width_constant)::value;
+                     C sums[kBlockWidth] = {};
+                     for (int64_t i = groups_.begin(u); i < groups_.end(u); ++i) {
+                       Prefetch(i + kPrefetchDistance, last_pair);
+                       const int64_t k = groups_.pair(i);
+                       const int64_t row = pairs_.row_ids[k];
+                       const C scale = row_scale_[row];
+                       if (scale == 0)
+                         continue;  // a zero row passes no gradient, whatever it holds
+                       AddScaled<kWidth>(scale * pairs_.weight(k),
+                                         combined_grad_ + row * pairs_.dim + column, width, sums);
+                     }
+                     if (clip.is_on) {
+                       AddScaled<kWidth>(-clip.projection, pairs_.rows[u] + column, width, sums);
+                     }
+                     StoreScaled<kWidth>(clip.scale, sums, width, rows_grad[u] + column);
+                   });
     }
   }
 
@@ -109,8 +110,9 @@ Status PlanPostLookupGrad(const Pairs<T>& pairs, Span<const int32_t> num_ids,
 }
 
 template <typename T>
-void RunPostLookupGrad(const CpuExec& exec, const Pairs<T>& pairs, const PostLookupGradPlan<T>& plan,
-                       Span<const T> combined_grad, Span<T* const> rows_grad) {
+void RunPostLookupGrad(const CpuExec& exec, const Pairs<T>& pairs,
+                       const PostLookupGradPlan<T>& plan, Span<const T> combined_grad,
+                       Span<T* const> rows_grad) {
   const RowGradient<T> gradient(pairs, plan, combined_grad);
   const int64_t num_unique = pairs.rows.size;
   const int64_t pairs_of_id = 1 + pairs.num_pairs() / std::max<int64_t>(num_unique, 1);
@@ -120,9 +122,9 @@ void RunPostLookupGrad(const CpuExec& exec, const Pairs<T>& pairs, const PostLoo
   });
 }
 
-#define FE_INSTANTIATE(T)                                                                      \
-  template Status PlanPostLookupGrad(const Pairs<T>&, Span<const int32_t>,                     \
-                                     PostLookupGradPlan<T>*);                                  \
+#define FE_INSTANTIATE(T)                                                                        \
+  template Status PlanPostLookupGrad(const Pairs<T>&, Span<const int32_t>,                       \
+                                     PostLookupGradPlan<T>*);                                    \
   template void RunPostLookupGrad(const CpuExec&, const Pairs<T>&, const PostLookupGradPlan<T>&, \
                                   Span<const T>, Span<T* const>);
 FE_FOR_EACH_VALUE_TYPE(FE_INSTANTIATE)

@@ -23,16 +23,17 @@ struct PostLookupGradPlan {
   Buffer<ComputeType<T>> row_scale;  // [num_rows]
 };
 
-// Validates `pairs` and groups them by unique id. `num_ids` [num_rows] is stage 5's; it replaces the
-// counting of pairs where there are no weights, and may be empty.
+// Validates `pairs` and groups them by unique id. `num_ids` [num_rows] is stage 5's; it replaces
+// the counting of pairs where there are no weights, and may be empty.
 template <typename T>
 Status PlanPostLookupGrad(const Pairs<T>& pairs, Span<const int32_t> num_ids,
                           PostLookupGradPlan<T>* plan);
 
 // Writes rows_grad[u] [dim] for each unique id. An id without pairs gets zeros.
 template <typename T>
-void RunPostLookupGrad(const CpuExec& exec, const Pairs<T>& pairs, const PostLookupGradPlan<T>& plan,
-                       Span<const T> combined_grad, Span<T* const> rows_grad);
+void RunPostLookupGrad(const CpuExec& exec, const Pairs<T>& pairs,
+                       const PostLookupGradPlan<T>& plan, Span<const T> combined_grad,
+                       Span<T* const> rows_grad);
 
 }  // namespace fused_embedding
 

@@ -54,9 +54,9 @@ void RunPostLookupWeightsGrad(const CpuExec& exec, const Pairs<T>& pairs,
   });
 }
 
-#define FE_INSTANTIATE(T)                                                                       \
-  template void RunPostLookupWeightsGrad(const CpuExec&, const Pairs<T>&,                       \
-                                         const PostLookupPlan<T>&, Span<const T>,               \
+#define FE_INSTANTIATE(T)                                                         \
+  template void RunPostLookupWeightsGrad(const CpuExec&, const Pairs<T>&,         \
+                                         const PostLookupPlan<T>&, Span<const T>, \
                                          Span<ComputeType<T>>);
 FE_FOR_EACH_VALUE_TYPE(FE_INSTANTIATE)
 #undef FE_INSTANTIATE

@@ -1,7 +1,7 @@
 // The gradient of stage 5 with respect to the weights of its pairs, one value a pair.
 //
-// With e the clipped embedding of a pair, w its weight, g the gradient of its row's result, and s the
-// sum over the row's pairs of w (e g):
+// With e the clipped embedding of a pair, w its weight, g the gradient of its row's result, and s
+// the sum over the row's pairs of w (e g):
 //   sum    e g
 //   mean   (e g) / W - s / W^2                  W = sum(w)
 //   sqrtn  (e g) / sqrt(Q) - w s / Q^(3/2)      Q = sum(w^2)

@@ -29,8 +29,8 @@ struct PreLookupPlan {
   }
 };
 
-// Validates `in`; writes the number of pairs of each shard [P], and `flags` [num_rows + nnz]: 1 for a
-// row left without ids, then 1 for a pair whose id is valid.
+// Validates `in`; writes the number of pairs of each shard [P], and `flags` [num_rows + nnz]: 1 for
+// a row left without ids, then 1 for a pair whose id is valid.
 Status PlanPreLookup(const PreLookupInput& in, Span<int32_t> flags, Span<int64_t> shard_sizes,
                      PreLookupPlan* plan);
 

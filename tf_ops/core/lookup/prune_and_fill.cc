@@ -39,8 +39,9 @@ Status PlanPruneAndFill(const PruneAndFillInput<Weight>& in, Span<bool> is_row_e
     const int64_t row = in.indices[2 * i];
     // One comparison for both bounds: a negative row is a huge unsigned one.
     if (static_cast<uint64_t>(row) >= static_cast<uint64_t>(in.num_rows)) {
-      return InvalidArgument("sp_indices[", i, ", 0] = ", row, " is outside [0, num_rows = ",
-                             in.num_rows, "); num_rows is sp_dense_shape[0]");
+      return InvalidArgument("sp_indices[", i, ", 0] = ", row,
+                             " is outside [0, num_rows = ", in.num_rows,
+                             "); num_rows is sp_dense_shape[0]");
     }
     if (!IsKept(in, i)) continue;
     is_row_empty[row] = false;
@@ -94,12 +95,12 @@ Status PruneAndFillGrad(const PruneAndFillInput<Weight>& in, Span<const Weight> 
   return Status();
 }
 
-#define FE_INSTANTIATE(Weight)                                                                 \
-  template Status PlanPruneAndFill(const PruneAndFillInput<Weight>&, Span<bool>,               \
-                                   PruneAndFillPlan*);                                         \
-  template void RunPruneAndFill(const PruneAndFillInput<Weight>&, const PruneAndFillPlan&,     \
-                                Span<const bool>, const PruneAndFillOutput<Weight>&);          \
-  template Status PruneAndFillGrad(const PruneAndFillInput<Weight>&, Span<const Weight>,       \
+#define FE_INSTANTIATE(Weight)                                                             \
+  template Status PlanPruneAndFill(const PruneAndFillInput<Weight>&, Span<bool>,           \
+                                   PruneAndFillPlan*);                                     \
+  template void RunPruneAndFill(const PruneAndFillInput<Weight>&, const PruneAndFillPlan&, \
+                                Span<const bool>, const PruneAndFillOutput<Weight>&);      \
+  template Status PruneAndFillGrad(const PruneAndFillInput<Weight>&, Span<const Weight>,   \
                                    Span<Weight>);
 FE_FOR_EACH_VALUE_TYPE(FE_INSTANTIATE)
 #undef FE_INSTANTIATE

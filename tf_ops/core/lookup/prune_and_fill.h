@@ -4,9 +4,9 @@
 //   ids      [7, -1, 3]     rows      [0, 0, 2]
 //   ids_out  [7, 3, 0, 0]   rows_out  [0, 2, 1, 3]   is_row_empty [F, T, F, T]
 //
-// The rule is that of tf.nn.safe_embedding_lookup_sparse: an id is invalid when negative, and, where
-// weights prune, when not (weight > 0). Kept pairs stay in input order; filled rows follow them in
-// ascending order, as DeepRec's do. Rows may come in any order.
+// The rule is that of tf.nn.safe_embedding_lookup_sparse: an id is invalid when negative, and,
+// where weights prune, when not (weight > 0). Kept pairs stay in input order; filled rows follow
+// them in ascending order, as DeepRec's do. Rows may come in any order.
 
 #ifndef FUSED_EMBEDDING_CORE_LOOKUP_PRUNE_AND_FILL_H_
 #define FUSED_EMBEDDING_CORE_LOOKUP_PRUNE_AND_FILL_H_

@@ -1,4 +1,5 @@
-// Loops over the values of one embedding row, shared by stages 5 and 6. All FE_INLINE, for WithSimd.
+// Loops over the values of one embedding row, shared by stages 5 and 6. All FE_INLINE, for
+// WithSimd.
 
 #ifndef FUSED_EMBEDDING_CORE_LOOKUP_ROW_MATH_H_
 #define FUSED_EMBEDDING_CORE_LOOKUP_ROW_MATH_H_
@@ -59,7 +60,8 @@ FE_INLINE C Dot(const A* a, const B* b, int64_t dim) {
       partial[lane] += Load(a[d + lane]) * Load(b[d + lane]);
     }
   }
-  for (int64_t lane = 0; d + lane < dim; ++lane) partial[lane] += Load(a[d + lane]) * Load(b[d + lane]);
+  for (int64_t lane = 0; d + lane < dim; ++lane)
+    partial[lane] += Load(a[d + lane]) * Load(b[d + lane]);
   for (int64_t half = kLanes / 2; half > 0; half /= 2) {
     for (int64_t lane = 0; lane < half; ++lane) partial[lane] += partial[lane + half];
   }

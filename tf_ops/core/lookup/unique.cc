@@ -57,17 +57,17 @@ Status UniqueOnOneThread(Span<const Id> ids, Span<Index> unique_idx, UniquePlan<
   for (int64_t i = 0; i < ids.size; ++i) {
     const Id id = ids[i];
     const Index next = static_cast<Index>(num_unique);
-    unique_idx[i] = table.FindOrInsert(
-        HashId(id), next, [&](Index stored) { return unique_ids[stored] == id; });
+    unique_idx[i] = table.FindOrInsert(HashId(id), next,
+                                       [&](Index stored) { return unique_ids[stored] == id; });
     if (unique_idx[i] == next) unique_ids[num_unique++] = id;
   }
   plan->num_unique = num_unique;
   return Status();
 }
 
-// Each part of the hash space belongs to one thread, which sees its ids in input order and writes the
-// position of each id's first occurrence. Numbering the first occurrences in input order then gives
-// the same result as one thread does.
+// Each part of the hash space belongs to one thread, which sees its ids in input order and writes
+// the position of each id's first occurrence. Numbering the first occurrences in input order then
+// gives the same result as one thread does.
 template <typename Id, typename Index>
 Status UniqueInParallel(const CpuExec& exec, Span<const Id> ids, Span<Index> unique_idx,
                         UniquePlan<Id>* plan) {
@@ -130,8 +130,8 @@ void RunUnique(const UniquePlan<Id>& plan, Span<const Index> unique_idx, Span<Id
   for (const Index u : unique_idx) ++counts[u];
 }
 
-#define FE_INSTANTIATE(Id, Index)                                                              \
-  template Status PlanUnique(const CpuExec&, Span<const Id>, Span<Index>, UniquePlan<Id>*);    \
+#define FE_INSTANTIATE(Id, Index)                                                           \
+  template Status PlanUnique(const CpuExec&, Span<const Id>, Span<Index>, UniquePlan<Id>*); \
   template void RunUnique(const UniquePlan<Id>&, Span<const Index>, Span<Id>, Span<Index>);
 FE_INSTANTIATE(int32_t, int32_t)
 FE_INSTANTIATE(int32_t, int64_t)

@@ -22,8 +22,8 @@ struct UniquePlan {
   int64_t num_unique = 0;
 };
 
-// Writes `unique_idx` [n] and finds the unique ids. Fails only without memory, or when `n` ids cannot
-// be numbered by Index. Id and Index are int32_t or int64_t.
+// Writes `unique_idx` [n] and finds the unique ids. Fails only without memory, or when `n` ids
+// cannot be numbered by Index. Id and Index are int32_t or int64_t.
 template <typename Id, typename Index>
 Status PlanUnique(const CpuExec& exec, Span<const Id> ids, Span<Index> unique_idx,
                   UniquePlan<Id>* plan);

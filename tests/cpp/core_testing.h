@@ -1,0 +1,188 @@
+// What the tests of core share: arrays that become spans, an executor that cuts ranges at random, and
+// comparisons of bits and of rounded values.
+
+#ifndef FUSED_EMBEDDING_TESTS_CPP_CORE_TESTING_H_
+#define FUSED_EMBEDDING_TESTS_CPP_CORE_TESTING_H_
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <limits>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tf_ops/core/base/dtype.h"
+#include "tf_ops/core/base/exec.h"
+#include "tf_ops/core/base/span.h"
+#include "tf_ops/core/base/status.h"
+
+namespace fused_embedding {
+
+using Random = std::mt19937_64;
+
+constexpr int64_t kInt64Min = std::numeric_limits<int64_t>::min();
+constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
+
+// In [low, high].
+inline int64_t RandomInt(Random* random, int64_t low, int64_t high) {
+  return std::uniform_int_distribution<int64_t>(low, high)(*random);
+}
+
+inline bool RandomBool(Random* random, double probability = 0.5) {
+  return std::bernoulli_distribution(probability)(*random);
+}
+
+// Memory of exactly `size` elements, so that a sanitizer sees every access past its end. Not
+// std::vector: its bool is not a bool.
+template <typename T>
+class Array {
+ public:
+  explicit Array(int64_t size = 0, T value = T{})
+      : size_(size), data_(std::make_unique<T[]>(static_cast<size_t>(size))) {
+    std::fill_n(data_.get(), size, value);
+  }
+  Array(std::initializer_list<T> values) : Array(static_cast<int64_t>(values.size())) {
+    std::copy(values.begin(), values.end(), data_.get());
+  }
+  template <typename Container>
+  static Array Of(const Container& values) {
+    Array array(static_cast<int64_t>(values.size()));
+    std::copy(values.begin(), values.end(), array.data_.get());
+    return array;
+  }
+
+  int64_t size() const { return size_; }
+  T* data() { return data_.get(); }
+  T& operator[](int64_t i) { return data_[static_cast<size_t>(i)]; }
+  const T& operator[](int64_t i) const { return data_[static_cast<size_t>(i)]; }
+  Span<T> span() { return {data_.get(), size_}; }
+  Span<const T> span() const { return {data_.get(), size_}; }
+  Span<const T> view() const { return span(); }
+  std::vector<T> values() const { return {data_.get(), data_.get() + size_}; }
+  // The bytes, to compare results bit by bit: NaN equals itself, and 0 is not -0.
+  std::string bytes() const {
+    return {reinterpret_cast<const char*>(data_.get()), static_cast<size_t>(size_) * sizeof(T)};
+  }
+
+ private:
+  int64_t size_;
+  std::unique_ptr<T[]> data_;
+};
+
+// Runs each body on several threads, over ranges that are cut elsewhere in every call.
+class ThreadedExec final : public CpuExec {
+ public:
+  explicit ThreadedExec(int num_threads) : num_threads_(num_threads), random_(num_threads) {}
+
+  int num_threads() const override { return num_threads_; }
+
+  void ParallelFor(int64_t total, int64_t /*unit_ns*/, const Body& body) const override {
+    if (total <= 0) return;
+    const std::vector<int64_t> cuts = RandomCuts(total);
+    std::atomic<size_t> next{1};
+    const auto work = [&] {
+      for (size_t i = next++; i < cuts.size(); i = next++) body(cuts[i - 1], cuts[i]);
+    };
+    std::vector<std::thread> threads;
+    for (int i = 1; i < num_threads_; ++i) threads.emplace_back(work);
+    work();
+    for (std::thread& thread : threads) thread.join();
+  }
+
+ private:
+  std::vector<int64_t> RandomCuts(int64_t total) const {
+    std::set<int64_t> cuts = {0, total};
+    for (int i = 0; i < 3 * num_threads_; ++i) cuts.insert(RandomInt(&random_, 0, total));
+    return {cuts.begin(), cuts.end()};
+  }
+
+  int num_threads_;
+  mutable Random random_;
+};
+
+constexpr int kThreadCounts[] = {1, 2, 3, 7};
+
+template <typename T>
+struct ValueTraits;
+template <>
+struct ValueTraits<float> {
+  static constexpr double kEpsilon = 0x1p-23, kMinSubnormal = 0x1p-149;
+};
+template <>
+struct ValueTraits<double> {
+  static constexpr double kEpsilon = 0x1p-52, kMinSubnormal = 0x1p-1074;
+};
+template <>
+struct ValueTraits<Half> {
+  static constexpr double kEpsilon = 0x1p-10, kMinSubnormal = 0x1p-24;
+};
+template <>
+struct ValueTraits<BFloat16> {
+  static constexpr double kEpsilon = 0x1p-7, kMinSubnormal = 0x1p-133;
+};
+
+using ValueTypes = ::testing::Types<float, double, Half, BFloat16>;
+
+// The T nearest to `value`.
+template <typename T>
+T Rounded(double value) {
+  T rounded;
+  Store(static_cast<ComputeType<T>>(value), &rounded);
+  return rounded;
+}
+
+// `got` is `want` computed with some tens of roundings of numbers up to `magnitude`, and rounded
+// to T at the end.
+template <typename T>
+::testing::AssertionResult IsClose(T got_value, double want, double magnitude) {
+  constexpr double kRoundings = 64;
+  const double got = Load(got_value);
+  if (std::isnan(want) || std::isinf(want)) {
+    if (std::isnan(want) ? std::isnan(got) : got == want) return ::testing::AssertionSuccess();
+    return ::testing::AssertionFailure() << "got " << got << ", want " << want;
+  }
+  const double tolerance = kRoundings * ValueTraits<ComputeType<T>>::kEpsilon * magnitude +
+                           0.51 * ValueTraits<T>::kEpsilon * std::abs(want) +
+                           ValueTraits<T>::kMinSubnormal;
+  if (std::abs(got - want) <= tolerance) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure()
+         << "got " << got << ", want " << want << ", tolerance " << tolerance;
+}
+
+inline ::testing::AssertionResult IsOk(const Status& status) {
+  if (status.ok()) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << status.message();
+}
+
+// A failure of this kind whose message says all of `parts`.
+inline ::testing::AssertionResult Fails(const Status& status, StatusCode code,
+                                        std::initializer_list<const char*> parts) {
+  if (status.code() != code) {
+    return ::testing::AssertionFailure()
+           << "code " << static_cast<int>(status.code()) << ", message: " << status.message();
+  }
+  for (const char* part : parts) {
+    if (status.message().find(part) == std::string::npos) {
+      return ::testing::AssertionFailure() << '"' << part << "\" is not in: " << status.message();
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+inline ::testing::AssertionResult IsInvalid(const Status& status,
+                                            std::initializer_list<const char*> parts) {
+  return Fails(status, StatusCode::kInvalidArgument, parts);
+}
+
+}  // namespace fused_embedding
+
+#endif  // FUSED_EMBEDDING_TESTS_CPP_CORE_TESTING_H_
