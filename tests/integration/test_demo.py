@@ -8,11 +8,11 @@ import sys
 import numpy as np
 import pytest
 
+import fused_embedding
 from fused_embedding import __main__
 from fused_embedding.demo import criteo, extras, main, synthetic, trainer
 
-ROOT = pathlib.Path(__file__).parents[2]
-CRITEO = ROOT.parent / "shared/data/criteo_kaggle/train.tsv.gz"
+CRITEO = pathlib.Path(__file__).parents[3] / "shared/data/criteo_kaggle/train.tsv.gz"
 SHORT = ("--steps=20", "--batch_size=64", "--embedding_dim=5")
 
 needs_extras = pytest.mark.skipif(
@@ -22,7 +22,9 @@ needs_extras = pytest.mark.skipif(
 
 
 def run_command(*arguments, cwd):
-    path = os.pathsep.join([str(ROOT / "python"), *filter(None, [os.getenv("PYTHONPATH")])])
+    # The package under test, which may be an installed one.
+    package = pathlib.Path(fused_embedding.__file__).parents[1]
+    path = os.pathsep.join([str(package), *filter(None, [os.getenv("PYTHONPATH")])])
     return subprocess.run(
         [sys.executable, "-m", "fused_embedding", *map(str, arguments)],
         cwd=cwd,

@@ -4,6 +4,7 @@ import math
 import os
 import warnings
 from collections.abc import Sequence
+from typing import cast
 
 import tensorflow as tf
 from absl import flags, logging
@@ -96,10 +97,12 @@ def split(rows: criteo.Rows) -> tuple[criteo.Rows, criteo.Rows]:
 
 def _train(training: criteo.Rows) -> list[trainer.Run]:
     stream = trainer.batches(training, _BATCH_SIZE.value, _STEPS.value, _SEED.value)
+    fusion = cast(model.Fusion, _FUSION.value)
+    versions: dict[str, model.Fusion] = {"stock": None, f"fused {fusion}": fusion}
     runs = trainer.start(
         {
             name: model.build(do_fusion, _EMBEDDING_DIM.value, _SEED.value)
-            for name, do_fusion in (("stock", None), (f"fused {_FUSION.value}", _FUSION.value))
+            for name, do_fusion in versions.items()
         }
     )
     with extras.load("tqdm").tqdm(total=_STEPS.value, unit="step", desc="training both") as bar:

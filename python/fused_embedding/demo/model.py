@@ -1,7 +1,7 @@
 """A Wide & Deep click model as a tf.compat.v1 user writes it, with or without fusion."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import tensorflow as tf
 
@@ -12,6 +12,9 @@ from fused_embedding.demo import criteo
 _MAX_BUCKETS = 100_000
 _HIDDEN_UNITS = 64
 _LEARNING_RATE = 0.02
+
+
+Fusion = Literal["v1", "v2"] | None  # None is stock TensorFlow
 
 
 class Model(NamedTuple):
@@ -37,11 +40,11 @@ def num_buckets() -> list[int]:
     return [min(2 * n + 100, _MAX_BUCKETS) for n in criteo.CARDINALITIES]
 
 
-def build(do_fusion: str | None, embedding_dim: int, seed: int) -> Model:
+def build(do_fusion: Fusion, embedding_dim: int, seed: int) -> Model:
     """Builds the model in a graph of its own.
 
     Args:
-        do_fusion: What the feature columns are given: None is stock TensorFlow.
+        do_fusion: What the feature columns are given.
         embedding_dim: Dimension of the embeddings.
         seed: Graph-level seed of the initial values.
     """
@@ -72,7 +75,7 @@ def build(do_fusion: str | None, embedding_dim: int, seed: int) -> Model:
 
 
 def _logits(
-    integers: tf.Tensor, categoricals: tf.Tensor, do_fusion: str | None, embedding_dim: int
+    integers: tf.Tensor, categoricals: tf.Tensor, do_fusion: Fusion, embedding_dim: int
 ) -> tf.Tensor:
     """Wide part on the categoricals, deep part on their embeddings and the integers: `[batch]`."""
     names = [f"C{i + 1}" for i in range(len(criteo.CARDINALITIES))]

@@ -39,7 +39,8 @@ def draw(path: str, stock: Run, fused: Run, title: str, loss_limit: float) -> No
     difference.annotate(
         "limit", (1, loss_limit), textcoords="offset points", xytext=(0, 3), fontsize=8
     )
-    difference.set(xlabel="step", ylabel="relative\ndifference", ylim=(5e-8, 10 * loss_limit))
+    difference.set_ylim(5e-8, 10 * max(loss_limit, values.max()))
+    difference.set(xlabel="step", ylabel="relative\ndifference")
     difference.sharex(loss)
 
     _draw_rates(axes["rate"], (stock, fused))
