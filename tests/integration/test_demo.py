@@ -147,6 +147,12 @@ def test_step_rate_leaves_the_first_block_out():
     assert finished_run("stock", [], 0.5).steps_per_second == pytest.approx(5.0)
 
 
+def test_speedup_pairs_neighbouring_blocks():
+    stock, fused = finished_run("stock", [], 0.5), finished_run("fused v2", [], 0.5)
+    stock.step_seconds, fused.step_seconds = [5.0, 1.0, 8.0, 3.0], [9.0, 0.5, 2.0, 1.0]
+    assert trainer.speedup(stock, fused) == pytest.approx(3.0)  # of 2, 4 and 3
+
+
 def test_batches_cover_an_epoch_once_and_repeat_for_a_seed():
     rows = synthetic.make_rows(35, seed=1)._replace(labels=np.arange(35, dtype=np.float32))
     first = [batch.labels for batch in trainer.batches(rows, 10, 6, seed=2)]

@@ -130,16 +130,15 @@ def report(stock: trainer.Run, fused: trainer.Run, path: str) -> int:
         ("largest relative loss difference", loss_difference, _MAX_LOSS_DIFFERENCE),
         ("AUC difference", auc_difference, _MAX_AUC_DIFFERENCE),
     )
-    ratio = fused.steps_per_second / stock.steps_per_second
     print(
         f"\n{'':20}{stock.name:>12}{fused.name:>12}\n"
         f"{'steps per second':20}{stock.steps_per_second:12.1f}{fused.steps_per_second:12.1f}"
-        f"   {ratio:.2f}x\n"
+        f"   {trainer.speedup(stock, fused):.2f}x\n"
         f"{'last loss':20}{stock.losses[-1]:12.6f}{fused.losses[-1]:12.6f}\n"
         f"{'held-out AUC':20}{stock.auc:12.6f}{fused.auc:12.6f}\n\n"
-        f"Rates are medians over blocks of {trainer.BLOCK_STEPS} steps that alternate between the "
-        "models, the first left out.\nGrappler's arithmetic optimisation is off for both: the "
-        "faster setting for stock TensorFlow.\n"
+        f"Medians over blocks of {trainer.BLOCK_STEPS} steps that alternate between the models, "
+        "without the first; the ratio\nis that of neighbouring blocks. Grappler's arithmetic "
+        "optimisation is off for both: the faster\nsetting for stock TensorFlow.\n"
     )
     for what, value, limit in checks:
         print(f"{'ok    ' if value <= limit else 'FAILED'}  {what} {value:.1e}, limit {limit:.0e}")

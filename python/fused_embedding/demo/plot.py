@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from fused_embedding.demo import extras
-from fused_embedding.demo.trainer import BLOCK_STEPS, Run
+from fused_embedding.demo.trainer import BLOCK_STEPS, Run, speedup
 
 _STOCK_COLOUR, _FUSED_COLOUR = "#9aa5b1", "#d1495b"
 
@@ -32,15 +32,17 @@ def draw(path: str, stock: Run, fused: Run, title: str, loss_limit: float) -> No
     loss.legend(frameon=False)
 
     difference = axes["difference"]
-    # Equal losses have no place on a log axis: they are drawn at float32's resolution.
-    values = np.maximum(relative_difference(stock.losses, fused.losses), np.finfo(np.float32).eps)
+    least = float(np.finfo(np.float32).eps)  # a log axis has no place for equal losses
+    values = np.maximum(relative_difference(stock.losses, fused.losses), least)
     difference.semilogy(steps, values, ".", color=_FUSED_COLOUR, markersize=3)
     difference.axhline(loss_limit, color="black", linewidth=0.8, linestyle="--")
     difference.annotate(
         "limit", (1, loss_limit), textcoords="offset points", xytext=(0, 3), fontsize=8
     )
     difference.set_ylim(5e-8, 10 * max(loss_limit, values.max()))
-    difference.set(xlabel="step", ylabel="relative\ndifference")
+    difference.set(
+        xlabel=f"step (equal losses are drawn at {least:.1e})", ylabel="relative\ndifference"
+    )
     difference.sharex(loss)
 
     _draw_rates(axes["rate"], (stock, fused))
@@ -57,8 +59,10 @@ def _draw_rates(ax: Any, runs: tuple[Run, Run]) -> None:
         spread = np.linspace(-0.2, 0.2, len(run.block_rates))
         ax.plot(x + spread, run.block_rates, ".", color="black", markersize=3, alpha=0.6)
     ax.set_xticks(range(len(runs)), [f"{r.name}\n{r.steps_per_second:.0f} steps/s" for r in runs])
-    ratio = runs[1].steps_per_second / runs[0].steps_per_second
-    ax.set(ylabel=f"training steps per second (dot: {BLOCK_STEPS} steps)", title=f"{ratio:.2f}x")
+    ax.set(
+        ylabel=f"training steps per second (dot: {BLOCK_STEPS} steps)",
+        title=f"{speedup(*runs):.2f}x the steps of stock",
+    )
 
 
 def relative_difference(stock: list[float], fused: list[float]) -> np.ndarray:
