@@ -55,14 +55,7 @@ qemu: build core-tests
 	@$(SUMMARY)
 
 lint: .venv/.done
-	$(STAGE) clang-format sh -c '$(BIN)/clang-format --dry-run -Werror $$(git ls-files "*.h" "*.cc")'
-	$(STAGE) ruff-check $(BIN)/ruff check .
-	$(STAGE) ruff-format $(BIN)/ruff format --check .
-	$(STAGE) mypy sh -c '$(BIN)/mypy -p fused_embedding && $(BIN)/mypy tools'
-	$(STAGE) lizard-cpp $(BIN)/lizard -L 60 -a 6 -C 12 -w tf_ops
-	$(STAGE) lizard-python $(BIN)/lizard -L 60 -C 10 -w python tools
-	$(STAGE) repository $(BIN)/python tools/check_repo.py
-	$(STAGE) op-reference $(BIN)/python tools/gen_op_reference.py --check
+	@tools/lint.sh $(BIN)
 	@$(SUMMARY)
 
 wheel: .venv/.done

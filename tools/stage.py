@@ -19,6 +19,7 @@ from collections.abc import Iterable
 LOGS = pathlib.Path(__file__).resolve().parent.parent / "build/logs"
 COUNTS = LOGS / "counts.jsonl"
 SKIPPED = 77  # automake's exit code for "not run here"
+MAX_COMMAND = 60  # characters of it, shown when a stage fails
 TAIL_LINES = 60  # of the log, shown when a stage fails
 
 PYTEST_SUMMARY = re.compile(r"^=* ?((?:\d+ [a-z]+(?:, )?)+) in [\d.]+s.*$", re.MULTILINE)
@@ -70,7 +71,7 @@ def run(name: str, command: list[str]) -> int:
     if returncode == SKIPPED:
         verdict = f"skipped: {last_line}"
     elif returncode:
-        verdict = f"FAILED with exit code {returncode}: {' '.join(command)}"
+        verdict = f"FAILED with exit code {returncode}: {' '.join(command)[:MAX_COMMAND]}"
     else:
         verdict = describe(counts)
     print(f"{name:<20} {seconds:6.0f} s  {verdict}", flush=True)
