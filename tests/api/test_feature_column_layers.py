@@ -49,8 +49,7 @@ def test_dense_features_computes_as_stock(do_fusion, tmp_path):
     assert [name.split("/", 1)[1] for name in names[1]] == [n.split("/", 1)[1] for n in names[0]]
 
 
-@pytest.mark.parametrize("partitions", [None, 3])
-@pytest.mark.parametrize("do_fusion", ["v1", "v2"])
+@pytest.mark.parametrize(("do_fusion", "partitions"), [("v1", 3), ("v2", None), ("v2", 3)])
 def test_dense_features_in_a_graph_trains_as_stock(do_fusion, partitions):
     def build(module, **kwargs):
         def layer(features):
@@ -134,8 +133,7 @@ SEQUENCE = {
 }
 
 
-@pytest.mark.parametrize("safe", [True, False])
-@pytest.mark.parametrize("do_fusion", ["v1", "v2"])
+@pytest.mark.parametrize(("do_fusion", "safe"), [("v1", True), ("v2", True), ("v2", False)])
 @pytest.mark.parametrize("column", SEQUENCE.values(), ids=SEQUENCE.keys())
 def test_sequence_features_computes_as_stock(column, do_fusion, safe, tmp_path):
     sequence_features = cases.keras().experimental.SequenceFeatures
@@ -168,8 +166,9 @@ def estimator_columns(module, **kwargs):
 @pytest.mark.skipif(
     not hasattr(tf, "estimator"), reason=f"TensorFlow {tf.__version__} has no tf.estimator"
 )
-@pytest.mark.parametrize("name", ["DNNClassifier", "DNNLinearCombinedClassifier"])
-@pytest.mark.parametrize("do_fusion", ["v1", "v2"])
+@pytest.mark.parametrize(
+    ("name", "do_fusion"), [("DNNClassifier", "v2"), ("DNNLinearCombinedClassifier", "v1")]
+)
 def test_estimator_trains_as_stock(name, do_fusion, tmp_path):
     def input_fn():
         rows = {key: tf.constant(value) for key, value in cases.DENSE.items()}
