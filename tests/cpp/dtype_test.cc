@@ -109,13 +109,11 @@ uint16_t SlowRound(float value) {
     const uint16_t middle = static_cast<uint16_t>((low + high) / 2);
     (Value(T{middle}) <= magnitude ? low : high) = middle;
   }
-  // Rounding treats infinity as the number that would follow the largest one.
+  // Past the largest number, rounding knows the one that would follow it.
   const double below = Value(T{low});
-  const double step = low == 0 ? Value(T{1}) : below - Value(T{static_cast<uint16_t>(low - 1)});
-  const bool is_binade_end = low != 0 && (low & (std::is_same_v<T, Half> ? 1023 : 127)) == 0;
-  const double above = high <= kMaxFinite<T> ? Value(T{high}) : below + step;
-  EXPECT_FALSE(high > kMaxFinite<T> && is_binade_end);
-  const double middle = below + (above - below) / 2;  // exact in double
+  const double above = high <= kMaxFinite<T> ? Value(T{high})
+                                             : 2 * below - Value(T{static_cast<uint16_t>(low - 1)});
+  const double middle = (below + above) / 2;  // exact in double
   const bool goes_up = magnitude > middle || (magnitude == middle && (low & 1) != 0);
   return sign | (goes_up ? high : low);
 }
