@@ -1,0 +1,148 @@
+import sys
+import zipfile
+
+import pytest
+
+import check_repo
+import compare_wheels
+import gen_op_reference
+import stage
+
+# Built up, so that the rule which looks for tests does not take this file for C++ or find a test.
+CPP_TEST = "TEST" + "(Span, IsEmpty) {}\n"
+PYTHON_TEST = "def " + "test_it():\n    pass\n"
+
+VIOLATIONS = {
+    "tf_ops/core/lookup/a.h": (
+        '#include "tensorflow/core/status.h"\n',
+        "core must not include",
+    ),
+    "tests/oracle/a.py": ("import tensorflow as tf\n", "1: an oracle imports only numpy"),
+    "tf_ops/ops/a_op.cc": ("", "tests/ops/test_a.py: missing, but tf_ops/ops/a_op.cc exists"),
+    "python/a.py": ("\n" * 501, "501 lines, split it"),
+    "python/CamelCase.py": ("", "has a snake_case name"),
+    "tests/ops/lookup.py": (PYTHON_TEST, "must be named tests/**/test_NAME.py"),
+    "python/test_lookup.py": (PYTHON_TEST, "must be named tests/**/test_NAME.py"),
+    "tests/cpp/span.cc": (CPP_TEST, "must be named tests/cpp/NAME_test.cc"),
+}
+
+
+@pytest.mark.parametrize("path", VIOLATIONS)
+def test_rule_finds_violation(tmp_path, monkeypatch, capsys, path):
+    content, message = VIOLATIONS[path]
+    monkeypatch.setattr(check_repo, "ROOT", tmp_path)
+    monkeypatch.setattr(check_repo, "CORE", tmp_path / "tf_ops/core")
+    assert check_repo.main() == 0
+    (tmp_path / path).parent.mkdir(parents=True)
+    (tmp_path / path).write_text(content)
+    capsys.readouterr()
+    assert check_repo.main() == 1
+    assert message in capsys.readouterr().out
+
+
+def test_rules_hold_here():
+    assert check_repo.main() == 0
+
+
+@pytest.mark.parametrize(
+    ("log", "returncode", "want"),
+    [
+        ("..\n2 passed, 1 skipped in 3.20s\n", 0, (2, 0, 1)),
+        ("=== 1 failed, 20 passed, 3 warnings in 61.00s (0:01:01) ===\n", 1, (20, 1, 0)),
+        ("1 error in 0.10s\n", 2, (0, 1, 0)),
+        ("[  PASSED  ] 31 tests.\n", 0, (31, 0, 0)),
+        ("[  PASSED  ] 30 tests.\n 1 FAILED TEST\n", 1, (30, 1, 0)),
+        ("built\n", 0, (1, 0, 0)),
+        ("compiler error\n", 1, (0, 1, 0)),
+        ("2 passed in 1.00s\nSegmentation fault\n", 139, (2, 1, 0)),
+        ("no Python for it\n", stage.SKIPPED, (0, 0, 1)),
+    ],
+)
+def test_stage_counts(log, returncode, want):
+    assert tuple(stage.count_tests(log, returncode).values()) == want
+
+
+def test_stages_add_up(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(stage, "LOGS", tmp_path)
+    monkeypatch.setattr(stage, "COUNTS", tmp_path / "counts.jsonl")
+    commands = ["print('4 passed in 0.10s')", "import sys; print('no GPU'); sys.exit(77)"]
+    assert [stage.run("a", [sys.executable, "-c", code]) for code in commands] == [0, 0]
+    assert stage.summarize() == 0
+    assert stage.run("b", [sys.executable, "-c", "print('SKIPPED [1] x: y'); 1 / 0"]) == 1
+    assert stage.summarize() == 1
+    out = capfd.readouterr().out
+    assert "skipped: no GPU" in out
+    assert "    SKIPPED [1] x: y" in out
+    assert "ZeroDivisionError" in out
+    assert out.endswith("4 passed, 1 failed, 1 skipped\n")
+
+
+def test_no_stage_is_a_failure(tmp_path, monkeypatch):
+    monkeypatch.setattr(stage, "COUNTS", tmp_path / "counts.jsonl")
+    assert stage.summarize() == 1
+
+
+OP = """
+REGISTER_OP("Double")
+    .Input("values: T")
+    .Output("twice: T")
+    .Attr("T: {int32, int64}")
+    .Attr("mode: {'exact', 'fast'} = 'exact'")
+    .Doc(R"doc(
+Twice the values.
+
+values: `[n]` numbers,
+  of any sign.
+mode: exact | fast.
+twice: `[n]` results.
+)doc");
+"""
+
+
+def test_reference_describes_each_argument(tmp_path):
+    (tmp_path / "double_op.cc").write_text(OP)
+    (op,) = gen_op_reference.parse_ops(tmp_path)
+    assert (op.name, op.summary) == ("Double", "Twice the values.")
+    page = gen_op_reference.render([op])
+    assert "| input | `values` | `T` | `[n]` numbers, of any sign. |" in page
+    assert r"| attr | `mode` | `{'exact', 'fast'} = 'exact'` | exact \| fast. |" in page
+    assert "| attr | `T` | `{int32, int64}` | inferred from the inputs |" in page
+
+
+@pytest.mark.parametrize(
+    ("left_out", "message"),
+    [
+        ("mode: exact | fast.\n", r"Double: its .Doc\(\) must describe mode, and does not"),
+        ('    .Doc(R"doc(\n', r"double_op.cc: every REGISTER_OP must end with .Doc"),
+    ],
+)
+def test_reference_rejects_an_incomplete_doc(tmp_path, left_out, message):
+    (tmp_path / "double_op.cc").write_text(OP.replace(left_out, ""))
+    with pytest.raises(ValueError, match=message):
+        gen_op_reference.parse_ops(tmp_path)
+
+
+def test_reference_is_up_to_date(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["gen_op_reference.py", "--check"])
+    assert gen_op_reference.main() == 0
+
+
+@pytest.mark.parametrize(
+    ("files", "want"),
+    [
+        ({"a.py": "1", "a/_ops.so": "other", "d/RECORD": "other"}, 0),
+        ({"a.py": "2", "a/_ops.so": "", "d/RECORD": ""}, 1),
+        ({"a.py": "1", "a/_ops.so": "", "d/RECORD": "", "b.py": ""}, 1),
+        ({"a.py": "1", "d/RECORD": ""}, 1),
+    ],
+)
+def test_wheels_compare(tmp_path, monkeypatch, files, want):
+    paths = [str(tmp_path / name) for name in ("first.whl", "second.whl")]
+    for path, content in zip(
+        paths, ({"a.py": "1", "a/_ops.so": "", "d/RECORD": ""}, files), strict=True
+    ):
+        with zipfile.ZipFile(path, "w") as wheel:
+            for name, text in content.items():
+                wheel.writestr(name, text)
+    monkeypatch.setattr(sys, "argv", ["compare_wheels.py", *paths])
+    assert compare_wheels.main() == want
