@@ -115,7 +115,8 @@ class _FusedLookups:
         self._version = version
 
     def safe_embedding_lookup_sparse(self, *args: Any, **kwargs: Any) -> tf.Tensor:
-        return nn.fused_safe_embedding_lookup_sparse(*args, **kwargs, fusion_version=self._version)
+        kwargs["fusion_version"] = self._version
+        return nn.fused_safe_embedding_lookup_sparse(*args, **kwargs)
 
     def embedding_lookup_sparse_v2(
         self, params: Any, sp_ids: Any, sp_weights: Any, **kwargs: Any

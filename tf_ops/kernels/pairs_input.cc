@@ -149,7 +149,7 @@ Status ConcatenateShards(OpKernelContext* ctx, PairsInput<T>* in) {
     const auto rows = indices[p].matrix<int64_t>();
     for (int64_t i = 0; i < indices[p].dim_size(0); ++i) in->row_ids[k++] = rows(i, 0);
   }
-  in->pairs.row_ids = {in->row_ids.data(), num_pairs, 1};
+  in->pairs.row_ids = {in->row_ids.data(), num_pairs, 1, "concat(partitioned_indices)"};
   in->pairs.unique_idx = in->unique_idx.span();
   return Status();
 }
@@ -250,7 +250,8 @@ Status ReadPairsV2(OpKernelContext* ctx, const PostLookupAttrs& attrs, int64_t n
   FE_RETURN_IF_ERROR(CheckIndices("indices_before_unique", indices));
   const Tensor& unique_idxs = Input(ctx, "unique_idxs");
   FE_RETURN_IF_ERROR(CheckVector("unique_idxs", unique_idxs));
-  in->pairs.row_ids = {InputSpan<int64_t>(indices).data, indices.dim_size(0), indices.dim_size(1)};
+  in->pairs.row_ids = {InputSpan<int64_t>(indices).data, indices.dim_size(0), indices.dim_size(1),
+                       "indices_before_unique"};
   in->pairs.unique_idx = InputSpan<int32_t>(unique_idxs);
   if (attrs.use_sparse_weights) FE_RETURN_IF_ERROR(ReadWeightsV2(ctx, in));
   if (attrs.fill_empty_row && attrs.default_id < 0) {

@@ -14,8 +14,9 @@ using tensorflow::Tensor;
 Status RowsNotSorted(const RowIds& row_ids) {
   int64_t i = 1;
   while (row_ids[i - 1] <= row_ids[i]) ++i;
-  return InvalidArgument("rows must be non-decreasing, but indices[", i, ", 0] = ", row_ids[i],
-                         " follows ", row_ids[i - 1], "; call tf.sparse.reorder first");
+  return InvalidArgument("rows must be non-decreasing, but ", row_ids.name, "[", i,
+                         ", 0] = ", row_ids[i], " follows ", row_ids[i - 1],
+                         "; call tf.sparse.reorder first");
 }
 
 template <typename T, bool kIsV2>

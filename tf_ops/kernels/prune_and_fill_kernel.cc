@@ -87,6 +87,7 @@ class PruneAndFillGradOp : public tensorflow::OpKernel {
                 ToTfStatus(InvalidArgument(
                     "sp_values and sp_weights_values must be vectors of one length, got shapes ",
                     ids.shape().DebugString(), " and ", weights.shape().DebugString())));
+    FE_REQUIRES_OK(ctx, CheckVector("grad", ctx->input(2)));
     PruneAndFillInput<CoreType<W>> in = attrs_;
     in.ids = InputSpan<int64_t>(ids);
     in.weights = InputSpan<W>(weights);

@@ -70,7 +70,7 @@ Status CheckRowIds(const RowIds& row_ids, int64_t num_rows) {
   FE_RETURN_IF_ERROR(CheckNumPairs(row_ids.size));
   for (int64_t i = 0; i < row_ids.size; ++i) {
     if (row_ids[i] < 0 || row_ids[i] >= num_rows) {
-      return InvalidArgument("indices[", i, ", 0] = ", row_ids[i],
+      return InvalidArgument(row_ids.name, "[", i, ", 0] = ", row_ids[i],
                              " is outside [0, num_rows = ", num_rows,
                              "); num_rows is sp_dense_shape[0]");
     }

@@ -23,6 +23,7 @@ struct RowIds {
   const int64_t* data = nullptr;
   int64_t size = 0;
   int64_t stride = 1;
+  const char* name = "indices";  // for messages
 
   int64_t operator[](int64_t pair) const { return data[pair * stride]; }
 };
