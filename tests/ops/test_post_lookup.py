@@ -167,7 +167,7 @@ def malformed_v2():
     return {
         "row_too_large": (
             {"indices_before_unique": long([2, 0], [0, 0], [1, 0])},
-            r"indices\[0, 0\] = 2",
+            r"indices_before_unique\[0, 0\] = 2",
         ),
         "row_negative": ({"indices_before_unique": long([0, 0], [-1, 0], [1, 0])}, "= -1"),
         "row_int64_min": (
@@ -231,11 +231,11 @@ def malformed_v1():
     return {
         "row_too_large": (
             {"partitioned_indices": [long([0, 0], [2, 0]), long([1, 0])]},
-            r"indices\[1, 0\] = 2 is outside \[0, num_rows = 2\)",
+            r"concat\(partitioned_indices\)\[1, 0\] = 2 is outside \[0, num_rows = 2\)",
         ),
         "row_negative": (
             {"partitioned_indices": [long([0, 0], [-1, 0]), long([1, 0])]},
-            r"indices\[1, 0\] = -1 is outside",
+            r"concat\(partitioned_indices\)\[1, 0\] = -1 is outside",
         ),
         "other_length": (
             {"partitioned_indices": [long([0, 0]), long([1, 0])]},

@@ -155,7 +155,7 @@ def malformed_v2():
     return {
         "row_too_large": (
             {"indices_before_unique": long([2, 0], [0, 0], [1, 0])},
-            r"indices\[0, 0\] = 2",
+            r"indices_before_unique\[0, 0\] = 2",
         ),
         "row_negative": ({"indices_before_unique": long([0, 0], [-1, 0], [1, 0])}, "= -1"),
         "unique_idx_too_large": ({"unique_idxs": ints(0, 1, 3)}, "unique_idxs"),
@@ -201,11 +201,11 @@ def test_v2_rejects(change, message):
     [
         (
             {"partitioned_indices": [np.array([[0, 0], [2, 0]]), np.array([[1, 0]])]},
-            r"indices\[1, 0\] = 2 is outside \[0, num_rows = 2\)",
+            r"concat\(partitioned_indices\)\[1, 0\] = 2 is outside \[0, num_rows = 2\)",
         ),
         (
             {"partitioned_indices": [np.array([[0, 0], [-1, 0]]), np.array([[1, 0]])]},
-            r"indices\[1, 0\] = -1 is outside",
+            r"concat\(partitioned_indices\)\[1, 0\] = -1 is outside",
         ),
         ({"partitioned_indices": [np.array([[0, 0]])] * 2}, "partitioned_indices|emb_shards"),
         ({"top_grad": np.ones((2, 4))}, "top_grad"),

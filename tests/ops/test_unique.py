@@ -22,9 +22,7 @@ CASES = {
 
 
 def run(ids, key_type=tf.int64, counter_type=tf.int32):
-    return fe.raw_ops.UniqueWithCountsV3(
-        input=tf.constant(ids, key_type), CounterType=counter_type
-    )
+    return fe.raw_ops.UniqueWithCountsV3(input=tf.constant(ids, key_type), CounterType=counter_type)
 
 
 def assert_matches_oracle(ids, key_type=tf.int64, counter_type=tf.int32):

@@ -1,0 +1,107 @@
+"""Fuzzes every op with malformed inputs: `PYTHONPATH=python:tests python -m fuzz --calls=1000000`.
+
+Each call gives an error of TensorFlow's or a right answer. A worker process makes the calls, so
+that a crash is reported with the input that caused it, and the rest still run.
+"""
+
+import faulthandler
+import mmap
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+from absl import app, flags, logging
+
+FLAGS = flags.FLAGS
+flags.DEFINE_integer("calls", 100_000, "Number of calls.", lower_bound=1)
+flags.DEFINE_integer("seed", 0, "Seed; a call is a function of the seed and its index.")
+flags.DEFINE_integer("first", 0, "Index of the first call: the one to repeat after a failure.")
+flags.DEFINE_integer("max_failures", 5, "Number of failures after which to stop.")
+flags.DEFINE_string("progress_file", None, "Where a worker says which call it is at.")
+
+HEADER = struct.Struct("qqqq")  # index of the running call, right answers, errors, failures
+
+
+def work(progress) -> int:
+    """Makes the calls of one worker; returns the number of wrong answers."""
+    from fuzz import calls
+
+    faulthandler.disable()  # absl's dump says nothing that the input does not
+    _, num_right, num_errors, num_failures = HEADER.unpack_from(progress)
+    for index in range(FLAGS.first, FLAGS.calls):
+        HEADER.pack_into(progress, 0, index, num_right, num_errors, num_failures)
+        outcome = calls.run(FLAGS.seed, index)
+        num_right += outcome == calls.RIGHT
+        num_errors += outcome == calls.ERROR
+        if outcome not in (calls.RIGHT, calls.ERROR):
+            num_failures += 1
+            print(
+                f"call {index} of seed {FLAGS.seed}: {outcome}\n{calls.describe(FLAGS.seed, index)}"
+            )
+            if num_failures >= FLAGS.max_failures:
+                break
+    HEADER.pack_into(progress, 0, FLAGS.calls, num_right, num_errors, num_failures)
+    return num_failures  # the index says that this worker ended by itself
+
+
+def worker_command(first: int, progress_file: str) -> list[str]:
+    return [
+        sys.executable,
+        "-m",
+        "fuzz",
+        f"--calls={FLAGS.calls}",
+        f"--seed={FLAGS.seed}",
+        f"--first={first}",
+        f"--max_failures={FLAGS.max_failures}",
+        f"--progress_file={progress_file}",
+    ]
+
+
+def report_crash(index: int, returncode: int) -> None:
+    """Prints the call during which a worker died."""
+    from fuzz import calls
+
+    print(
+        f"CRASH with exit code {returncode} in call {index} of seed {FLAGS.seed}; repeat it with "
+        f"--seed={FLAGS.seed} --first={index} --calls={index + 1}\n"
+        f"{calls.describe(FLAGS.seed, index)}"
+    )
+
+
+def supervise() -> int:
+    """Runs workers until all calls are made; returns the number of failures."""
+    start, first, num_crashes = time.monotonic(), FLAGS.first, 0
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(HEADER.pack(first, 0, 0, 0))
+        file.flush()
+        progress = mmap.mmap(file.fileno(), HEADER.size)
+        while first < FLAGS.calls and num_crashes < FLAGS.max_failures:
+            environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+            done = subprocess.run(worker_command(first, file.name), env=environment, check=False)
+            index = HEADER.unpack_from(progress)[0]
+            if done.returncode == 0 or index == FLAGS.calls:
+                break
+            report_crash(index, done.returncode)
+            num_crashes, first = num_crashes + 1, index + 1
+        _, num_right, num_errors, num_failures = HEADER.unpack_from(progress)
+    seconds = time.monotonic() - start
+    print(
+        f"{num_right + num_errors} calls with seed {FLAGS.seed} in {seconds:.0f} s: {num_right} "
+        f"right answers, {num_errors} errors, {num_failures} wrong answers, {num_crashes} crashes"
+    )
+    return num_failures + num_crashes
+
+
+def main(_: list[str]) -> None:
+    logging.set_verbosity(logging.ERROR)
+    if FLAGS.progress_file is None:
+        sys.exit(min(supervise(), 1))
+    with open(FLAGS.progress_file, "r+b") as file:
+        sys.exit(min(work(mmap.mmap(file.fileno(), HEADER.size)), 1))
+
+
+if __name__ == "__main__":
+    app.run(main)

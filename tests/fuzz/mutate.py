@@ -1,0 +1,128 @@
+"""Ways to spoil the arguments of an op. Sizes stay small, or so large that no machine has them."""
+
+import numpy as np
+import tensorflow as tf
+
+INT64 = (-(2**63), -(2**31) - 1, -1, 0, 1, 2**31, 2**50, 2**62, 2**63 - 1)
+SMALL, HUGE = 2**16, 2**45  # numbers of rows between these might really be allocated
+INT32 = (-(2**31), -1, 0, 1, 3, 2**31 - 1)
+FLOATS = (np.nan, np.inf, -np.inf, 0.0, -0.0, -1.0, 1e-30, 1e30)
+ATTRS = {
+    "combiner": ("sum", "mean", "sqrtn", "max", ""),
+    "max_norm": (-1.0, 0.25, 1e30, float("inf")),
+    "default_id": (-1, 0, 9, 10, 2**62, -(2**63)),
+    "partition_strategy": ("div", "mod", "mod_ev", "hash", "DIV"),
+    "partition_axis": (0, 1, -1),
+    "default_weight": (1.0, float("nan"), -3.0),
+    "CounterType": (tf.int32, tf.int64, tf.float32),
+    "dtype": (tf.float32, tf.float64, tf.int32),
+}
+
+
+def extreme_element(rng, array):
+    """One element becomes an extreme of its type."""
+    if not array.size:
+        return array
+    changed = array.copy()
+    values = {"i": INT64 if array.dtype == np.int64 else INT32, "b": (True, False)}
+    choice = values.get(array.dtype.kind, FLOATS)
+    changed.reshape(-1)[rng.integers(array.size)] = choice[rng.integers(len(choice))]
+    return changed
+
+
+def off_by_one_element(rng, array):
+    """One integer moves by one: the smallest step out of a range."""
+    if not array.size or array.dtype.kind != "i":
+        return array
+    changed = array.copy()
+    at = rng.integers(array.size)
+    flat = changed.reshape(-1)
+    if abs(int(flat[at])) < 2**30:
+        flat[at] += rng.choice([-1, 1])
+    return changed
+
+
+def other_length(rng, array):
+    """An axis loses or repeats its last entry."""
+    if not array.ndim:
+        return array
+    axis = int(rng.integers(array.ndim))
+    if rng.integers(2):
+        return np.take(array, range(max(array.shape[axis] - 1, 0)), axis=axis)
+    return np.concatenate(
+        [array, np.take(array, range(-1, 0), axis=axis)] if array.shape[axis] else [array],
+        axis=axis,
+    )
+
+
+def other_rank(rng, array):
+    """One dimension more or less."""
+    if rng.integers(2):
+        return array[np.newaxis]
+    return (
+        array.reshape(-1)
+        if array.ndim != 1
+        else array[:1].reshape(array[:1].shape[1:] if len(array) else (0, 1))
+    )
+
+
+def empty(rng, array):
+    """No elements; a random axis has size zero."""
+    if not array.ndim:
+        return array
+    axis = int(rng.integers(array.ndim))
+    return np.take(array, range(0), axis=axis)
+
+
+def other_dtype(rng, array):
+    """A type that the op may not take."""
+    dtype = [np.int32, np.int64, np.float32, np.float64, np.bool_][rng.integers(5)]
+    return array.astype(dtype)
+
+
+ARRAY_MUTATIONS = (
+    extreme_element,
+    extreme_element,
+    off_by_one_element,
+    off_by_one_element,
+    other_length,
+    other_rank,
+    empty,
+    other_dtype,
+)
+
+
+def mutate_list(rng, values):
+    """Another number of shards, or one spoiled shard."""
+    choice = rng.integers(4)
+    if choice == 0 and values:
+        return values[:-1]
+    if choice == 1 and values:
+        return [*values, values[-1]]
+    if not values:
+        return values
+    at = int(rng.integers(len(values)))
+    return [*values[:at], mutate_array(rng, values[at]), *values[at + 1 :]]
+
+
+def mutate_array(rng, array):
+    return ARRAY_MUTATIONS[rng.integers(len(ARRAY_MUTATIONS))](rng, np.asarray(array))
+
+
+def mutate(rng, args):
+    """Spoils one argument of a copy of `args`."""
+    name = sorted(args)[rng.integers(len(args))]
+    value = args[name]
+    if isinstance(value, bool):
+        value = not value
+    elif name in ATTRS:
+        value = ATTRS[name][rng.integers(len(ATTRS[name]))]
+    elif isinstance(value, list):
+        value = mutate_list(rng, value)
+    elif name == "input" and isinstance(value, tf.Tensor):
+        value = tf.constant(mutate_array(rng, value.numpy()))
+    elif isinstance(value, np.ndarray):
+        value = mutate_array(rng, value)
+        if name == "sp_dense_shape" and np.any((abs(value) > SMALL) & (abs(value) < HUGE)):
+            value = args[name]
+    return args | {name: value}
