@@ -1,5 +1,6 @@
 """The demo program: stock and fused training side by side."""
 
+import collections
 import os
 import pathlib
 import subprocess
@@ -10,7 +11,7 @@ import pytest
 
 import fused_embedding
 from fused_embedding import __main__
-from fused_embedding.demo import criteo, extras, main, synthetic, trainer
+from fused_embedding.demo import criteo, extras, main, model, synthetic, trainer
 
 CRITEO = pathlib.Path(__file__).parents[3] / "shared/data/criteo_kaggle/train.tsv.gz"
 SHORT = ("--steps=20", "--batch_size=64", "--embedding_dim=5")
@@ -193,6 +194,18 @@ def test_every_model_trains_on_every_batch_in_order():
         assert run.session.seen == list(range(25))
         assert run.losses == list(range(25))
         assert len(run.step_seconds) == 3
+
+
+@pytest.mark.parametrize("do_fusion", [None, "v1", "v2"])
+def test_only_the_fused_model_has_fused_lookups(do_fusion):
+    built = model.build(do_fusion, embedding_dim=4, seed=1)
+    types = collections.Counter(op.type for op in built.graph.get_operations())
+    lookups = {"v1": "FusedEmbeddingSparsePostLookUp", "v2": "FusedEmbeddingSparsePostLookUpV2"}
+    num_columns = len(criteo.CARDINALITIES)
+    for version, op_type in lookups.items():
+        # Wide and deep part: two lookups of each column.
+        assert types[op_type] == (2 * num_columns if version == do_fusion else 0), op_type
+    assert types["SparseSegmentMean"] == (0 if do_fusion else num_columns)
 
 
 def test_last_fifth_is_held_out():

@@ -81,7 +81,8 @@ def test_reports_and_skips_a_malformed_line(tmp_path, warnings_logged, line, rea
     path = write(tmp_path / "rows.tsv", [GOOD, line, GOOD])
     rows = criteo.read_rows(path, max_rows=10, max_bad_lines=1)
     assert len(rows.labels) == 2
-    (message,) = warnings_logged
+    message, summary = warnings_logged
+    assert summary == f"{path}: malformed lines skipped: 1"
     assert message.startswith(f"{path}:2: {reason}")
     assert message.endswith("; skipped")
 
@@ -94,7 +95,8 @@ def test_reports_damaged_gzip(tmp_path, warnings_logged, damage):
     path.write_bytes(damage(gzip.compress("".join(line + "\n" for line in lines).encode())))
     rows = criteo.read_rows(str(path), max_rows=1000, max_bad_lines=1)
     assert 0 < len(rows.labels) <= 200
-    (message,) = warnings_logged
+    message, summary = warnings_logged
+    assert summary == f"{path}: malformed lines skipped: 1"
     assert f"{path}:{len(rows.labels) + 1}: the gzip data is damaged or cut off here" in message
 
 

@@ -90,6 +90,8 @@ def read_rows(path: str, max_rows: int, max_bad_lines: int) -> Rows:
             )
     if not columns.labels:
         raise InputError(f"{path} has no rows; expected lines of {_EXPECTED_FIELDS}")
+    if num_bad_lines:
+        logging.warning("%s: malformed lines skipped: %d", path, num_bad_lines)
     return columns.rows()
 
 
