@@ -50,7 +50,7 @@ def draw(records: list[dict]) -> plt.Figure:
     handles = [plt.Rectangle((0, 0), 1, 1, color=color) for _, color in BARS.values()]
     handles.append(plt.Line2D([], [], color="black"))
     labels = [label for label, _ in BARS.values()] + ["limit: plain C loop, same ids"]
-    figure.legend(handles, labels, loc="lower center", ncols=3, frameon=False, fontsize=9)
+    figure.legend(handles, labels, loc="lower center", ncols=3, frameon=False, fontsize=8)
     figure.text(0.5, 0.955, results.caption(records), ha="center", fontsize=8)
     figure.tight_layout(rect=(0, 0.13, 1, 0.95))
     return figure
