@@ -36,7 +36,8 @@ TEST(Buffer, AllocatesAnewAndNothing) {
 
 TEST(Buffer, RefusesWhatNoMachineHas) {
   Buffer<int64_t> buffer;
-  for (const int64_t size : {int64_t{1} << 58, int64_t{1} << 60, (int64_t{1} << 61) + 1, kInt64Max}) {
+  for (const int64_t size :
+       {int64_t{1} << 58, int64_t{1} << 60, (int64_t{1} << 61) + 1, kInt64Max}) {
     ASSERT_TRUE(IsOk(buffer.Allocate(4)));
     EXPECT_TRUE(Fails(buffer.Allocate(size), StatusCode::kResourceExhausted,
                       {"elements of 8 bytes", std::to_string(size).c_str(), "smaller batch"}));

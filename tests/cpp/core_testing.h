@@ -1,5 +1,5 @@
-// What the tests of core share: arrays that become spans, an executor that cuts ranges at random, and
-// comparisons of bits and of rounded values.
+// What the tests of core share: arrays that become spans, an executor that cuts ranges at random,
+// and comparisons of bits and of rounded values.
 
 #ifndef FUSED_EMBEDDING_TESTS_CPP_CORE_TESTING_H_
 #define FUSED_EMBEDDING_TESTS_CPP_CORE_TESTING_H_
@@ -67,7 +67,7 @@ class Array {
   Span<T> span() { return {data_.get(), size_}; }
   Span<const T> span() const { return {data_.get(), size_}; }
   Span<const T> view() const { return span(); }
-  std::vector<T> values() const { return {data_.get(), data_.get() + size_}; }
+  std::vector<T> values() const { return std::vector<T>(data_.get(), data_.get() + size_); }
   // The bytes, to compare results bit by bit: NaN equals itself, and 0 is not -0.
   std::string bytes() const {
     return {reinterpret_cast<const char*>(data_.get()), static_cast<size_t>(size_) * sizeof(T)};

@@ -26,8 +26,8 @@ class FlushSubnormals {
 #endif
 };
 
-// Not inlined, so that the conversions happen between the changes of the control register. Each runs
-// at every instruction set of this CPU, which must agree.
+// Not inlined, so that the conversions happen between the changes of the control register. Each
+// runs at every instruction set of this CPU, which must agree.
 template <typename Body>
 __attribute__((noinline)) void RunFlushed(bool is_on, const Body& body) {
   const FlushSubnormals flush(is_on);
@@ -111,8 +111,8 @@ uint16_t SlowRound(float value) {
   }
   // Past the largest number, rounding knows the one that would follow it.
   const double below = Value(T{low});
-  const double above = high <= kMaxFinite<T> ? Value(T{high})
-                                             : 2 * below - Value(T{static_cast<uint16_t>(low - 1)});
+  const double above =
+      high <= kMaxFinite<T> ? Value(T{high}) : 2 * below - Value(T{static_cast<uint16_t>(low - 1)});
   const double middle = (below + above) / 2;  // exact in double
   const bool goes_up = magnitude > middle || (magnitude == middle && (low & 1) != 0);
   return sign | (goes_up ? high : low);
@@ -129,13 +129,15 @@ std::vector<uint32_t> InterestingFloats() {
     const double value = Value(T{bits});
     const double middle = (value + Value(T{static_cast<uint16_t>(bits + 1)})) / 2;
     for (const float centre : {static_cast<float>(value), static_cast<float>(middle)}) {
-      for (const float x : {centre, std::nextafter(centre, kInfinity), std::nextafter(centre, 0.0f)}) {
+      for (const float x :
+           {centre, std::nextafter(centre, kInfinity), std::nextafter(centre, 0.0f)}) {
         floats.push_back(x);
         floats.push_back(-x);
       }
     }
   }
-  std::vector<uint32_t> float_bits = {0x7f800001u, 0x7fc00000u, 0xffffffffu, 0x7fbfffffu, 0xff800001u};
+  std::vector<uint32_t> float_bits = {0x7f800001u, 0x7fc00000u, 0xffffffffu, 0x7fbfffffu,
+                                      0xff800001u};
   for (const float value : floats) float_bits.push_back(BitCast<uint32_t>(value));
   Random random(3);
   for (int i = 0; i < 200000; ++i) float_bits.push_back(static_cast<uint32_t>(random()));
@@ -204,10 +206,10 @@ TEST(Half, RoundsItsLimits) {
   };
   EXPECT_EQ(store(65504.0f), 0x7bff);
   EXPECT_EQ(store(65519.996f), 0x7bff);
-  EXPECT_EQ(store(65520.0f), 0x7c00);   // the middle to 2^16: infinity
+  EXPECT_EQ(store(65520.0f), 0x7c00);  // the middle to 2^16: infinity
   EXPECT_EQ(store(-65520.0f), 0xfc00);
   EXPECT_EQ(store(0x1p-24f), 0x0001);
-  EXPECT_EQ(store(0x1p-25f), 0x0000);   // the middle to 0: even
+  EXPECT_EQ(store(0x1p-25f), 0x0000);  // the middle to 0: even
   EXPECT_EQ(store(0x1.000002p-25f), 0x0001);
   EXPECT_EQ(store(0x1.ffcp-15f), 0x0400);  // the middle to the smallest normal number
   EXPECT_EQ(store(-0.0f), 0x8000);
@@ -220,8 +222,10 @@ TEST(FloatAndDouble, AreStoredAsTheyAre) {
   double d;
   Store(0x1.0000000000001p0, &d);
   EXPECT_EQ(Load(d), 0x1.0000000000001p0);
-  static_assert(std::is_same_v<ComputeType<Half>, float> && std::is_same_v<ComputeType<BFloat16>, float>);
-  static_assert(std::is_same_v<ComputeType<float>, float> && std::is_same_v<ComputeType<double>, double>);
+  static_assert(std::is_same_v<ComputeType<Half>, float> &&
+                std::is_same_v<ComputeType<BFloat16>, float>);
+  static_assert(std::is_same_v<ComputeType<float>, float> &&
+                std::is_same_v<ComputeType<double>, double>);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ struct LookupCase {
   double max_norm = -1;
   int64_t num_rows = 0;
   int64_t dim = 0;
-  Matrix embeddings;               // [num_unique][dim]
+  Matrix embeddings;                // [num_unique][dim]
   std::vector<int32_t> unique_idx;  // [num_pairs]
   std::vector<int64_t> row_ids;     // [num_pairs]
   std::vector<double> weights;      // [num_pairs], or empty: all 1
@@ -121,11 +121,19 @@ inline Matrix NaiveClippedGrad(const LookupCase& in, const Matrix& combined_grad
 // The gradient of the embeddings.
 inline Matrix NaiveRowsGrad(const LookupCase& in, const Matrix& combined_grad) {
   Matrix grad = NaiveClippedGrad(in, combined_grad);
+  const std::vector<double> scales = NaiveScales(in);
+  std::vector<double> dots(grad.size(), 0);  // e g, from the pairs that pass a gradient
+  for (size_t k = 0; k < in.num_pairs(); ++k) {
+    const size_t u = static_cast<size_t>(in.unique_idx[k]);
+    const size_t row = static_cast<size_t>(in.row_ids[k]);
+    if (scales[row] == 0) continue;
+    dots[u] += scales[row] * in.weight(k) * NaiveDot(in.embeddings[u], combined_grad[row]);
+  }
   for (size_t u = 0; u < grad.size(); ++u) {
     const std::vector<double>& e = in.embeddings[u];
     const double norm = std::sqrt(NaiveDot(e, e));
     if (in.max_norm < 0 || !(norm >= in.max_norm) || norm == 0) continue;
-    const double projection = NaiveDot(e, grad[u]) / (norm * norm);
+    const double projection = dots[u] / (norm * norm);
     for (size_t d = 0; d < e.size(); ++d) {
       grad[u][d] = in.max_norm / norm * (grad[u][d] - projection * e[d]);
     }
@@ -135,7 +143,7 @@ inline Matrix NaiveRowsGrad(const LookupCase& in, const Matrix& combined_grad) {
 
 inline std::vector<double> NaiveWeightsGrad(const LookupCase& in, const Matrix& combined_grad) {
   const std::vector<double> scales = NaiveScales(in);
-  std::vector<double> dots(in.num_pairs());             // e g
+  std::vector<double> dots(in.num_pairs());                       // e g
   std::vector<double> sums(static_cast<size_t>(in.num_rows), 0);  // sum(w (e g)) of a row
   for (size_t k = 0; k < in.num_pairs(); ++k) {
     const size_t u = static_cast<size_t>(in.unique_idx[k]);
