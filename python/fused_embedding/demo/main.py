@@ -52,6 +52,8 @@ def _demo() -> int:
     print(
         f"rows    {len(training.labels):,} for training, {len(held_out.labels):,} held out: {what}"
     )
+    if _DATA.value is None:
+        print("        --data PATH takes real Criteo rows")
     print(
         f"model   Wide & Deep, {len(model.num_buckets())} embedding tables with "
         f"{sum(model.num_buckets()):,} rows of dimension {_EMBEDDING_DIM.value}, Adagrad"
@@ -74,8 +76,10 @@ def _load_rows() -> tuple[criteo.Rows, str]:
     num_rows += min(_MAX_HELD_OUT_ROWS, int(num_rows * _HELD_OUT_SHARE / (1 - _HELD_OUT_SHARE)))
     if _DATA.value is None:
         rows = synthetic.make_rows(num_rows, _SEED.value)
-        return rows, "synthetic, Criteo-shaped (real ones: --data PATH)"
-    return criteo.read_rows(_DATA.value, num_rows, _MAX_BAD_LINES.value), _DATA.value
+        return rows, "synthetic, Criteo-shaped rows"
+    return criteo.read_rows(_DATA.value, num_rows, _MAX_BAD_LINES.value), os.path.basename(
+        _DATA.value
+    )
 
 
 def split(rows: criteo.Rows) -> tuple[criteo.Rows, criteo.Rows]:
@@ -117,7 +121,7 @@ def _train(training: criteo.Rows) -> list[trainer.Run]:
 
 def _title(what: str) -> str:
     return (
-        f"Wide & Deep on Criteo rows ({os.path.basename(what)}), batch {_BATCH_SIZE.value}, "
+        f"Wide & Deep on {what}, batch {_BATCH_SIZE.value}, "
         f"TensorFlow {tf.__version__}, {os.cpu_count()} cores"
     )
 
