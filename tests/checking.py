@@ -19,6 +19,16 @@ def dtype_name(dtype):
     return dtype.name if isinstance(dtype, tf.DType) else str(dtype)
 
 
+def int32(*values):
+    """An int32 array."""
+    return np.array(values, np.int32)
+
+
+def int64(*values):
+    """An int64 array."""
+    return np.array(values, np.int64)
+
+
 def assert_close(got, want, terms=8, err_msg=""):
     """Floats agree within `terms` roundings of the dtype of `got`, relative to the largest."""
     eps = EPS[tf.as_dtype(got.dtype)]

@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 import fused_embedding as fe
 import oracle.lookup
 import stages
-from checking import VALUE_DTYPES, assert_close, dtype_name
+import strategies
+from checking import VALUE_DTYPES, assert_close, dtype_name, int32, int64
 from stages import BATCHES, VERSIONS, Batch, Options
-
-SHARDS = {"one_shard": (1, "div"), "three_div": (3, "div"), "four_mod": (4, "mod")}
 
 
 def assert_matches_oracle(
@@ -34,7 +33,9 @@ def test_matches_oracle(version, batch, combiner, default_id, is_weighted):
 
 @pytest.mark.parametrize("max_norm", [None, 0.5, 1.5, 1e6])
 @pytest.mark.parametrize("combiner", oracle.lookup.COMBINERS)
-@pytest.mark.parametrize(("num_shards", "strategy"), SHARDS.values(), ids=SHARDS.keys())
+@pytest.mark.parametrize(
+    ("num_shards", "strategy"), strategies.SHARDS.values(), ids=strategies.SHARDS.keys()
+)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_max_norm_and_shards(version, num_shards, strategy, combiner, max_norm):
     for is_weighted in (False, True):
@@ -124,23 +125,14 @@ def test_a_zero_embedding_under_max_norm(version):
     np.testing.assert_array_equal(got.emb_vectors, np.zeros((1, 3)))
 
 
-@hypothesis.given(data=st.data(), version=st.sampled_from(VERSIONS), num_rows=st.integers(1, 5))
-def test_matches_oracle_on_random_input(data, version, num_rows):
-    row_ids = data.draw(st.lists(st.integers(0, num_rows - 1), max_size=15))
-    size = {"min_size": len(row_ids), "max_size": len(row_ids)}
-    ids = data.draw(st.lists(st.integers(-2, stages.NUM_IDS - 1), **size))
-    weights = data.draw(st.lists(st.sampled_from([0.25, 0.5, 1.0, 3.0]), **size))
-    num_shards, strategy = data.draw(st.sampled_from(list(SHARDS.values())))
-    options = Options(
-        combiner=data.draw(st.sampled_from(oracle.lookup.COMBINERS)),
-        max_norm=data.draw(st.sampled_from([None, 0.5, 2.0])),
-        default_id=data.draw(st.sampled_from([None, 0, 7])),
-        num_shards=num_shards,
-        strategy=strategy,
-        is_weighted=data.draw(st.booleans()),
-    )
-    table = stages.make_table(data.draw(st.integers(1, 9)))
-    assert_matches_oracle(version, Batch(ids, row_ids, num_rows, weights), options, table)
+@hypothesis.given(
+    version=st.sampled_from(VERSIONS),
+    batch=strategies.batches(),
+    options=strategies.options(),
+    dim=st.integers(1, 9),
+)
+def test_matches_oracle_on_random_input(version, batch, options, dim):
+    assert_matches_oracle(version, batch, options, stages.make_table(dim))
 
 
 def test_v2_without_filling_leaves_empty_rows_zero():
@@ -160,56 +152,53 @@ def test_v2_without_filling_leaves_empty_rows_zero():
         np.testing.assert_array_equal(got.emb_vectors, [table[1], np.zeros(3), table[2]])
 
 
-def malformed_v2():
-    """Each entry: what is changed of valid inputs of two shards, and what the error names."""
-    ints = lambda *values: np.array(values, np.int32)  # noqa: E731
-    long = lambda *values: np.array(values, np.int64)  # noqa: E731
-    return {
-        "row_too_large": (
-            {"indices_before_unique": long([2, 0], [0, 0], [1, 0])},
-            r"indices_before_unique\[0, 0\] = 2",
-        ),
-        "row_negative": ({"indices_before_unique": long([0, 0], [-1, 0], [1, 0])}, "= -1"),
-        "row_int64_min": (
-            {"indices_before_unique": long([0, 0], [-(2**63), 0], [1, 0])},
-            "-9223372036854775808",
-        ),
-        "unique_idx_too_large": ({"unique_idxs": ints(0, 1, 3)}, "unique_idxs"),
-        "unique_idx_negative": ({"unique_idxs": ints(0, -1, 1)}, "unique_idxs"),
-        "too_few_unique_idxs": ({"unique_idxs": ints(0, 1)}, "unique_idxs"),
-        "shard_too_large": (
-            {"partition_permutation": ints([2, 0], [1, 0], [0, 1])},
-            "partition_permutation",
-        ),
-        "shard_negative": (
-            {"partition_permutation": ints([-1, 0], [1, 0], [0, 1])},
-            "partition_permutation",
-        ),
-        "position_too_large": (
-            {"partition_permutation": ints([0, 2], [1, 0], [0, 1])},
-            "partition_permutation",
-        ),
-        "position_negative": (
-            {"partition_permutation": ints([0, -1], [1, 0], [0, 1])},
-            "partition_permutation",
-        ),
-        "permutation_of_rank_1": (
-            {"partition_permutation": ints(0, 1)},
-            "partition_permutation",
-        ),
-        "negative_num_rows": ({"sp_dense_shape": long(-1, 3)}, "sp_dense_shape"),
-        "no_num_rows": ({"sp_dense_shape": long()}, "sp_dense_shape"),
-        "is_row_empty_too_short": ({"is_row_empty": np.zeros(1, bool)}, "is_row_empty"),
-        "other_dim": ({"emb_shards": [np.ones((2, 3)), np.ones((1, 4))]}, "emb_shards"),
-        "shard_of_rank_1": ({"emb_shards": [np.ones(2), np.ones(1)]}, "emb_shards"),
-        "too_few_weights": (
-            {"sp_weights_values": np.ones(2), "use_sparse_weights": True},
-            "sp_weights_values",
-        ),
-    }
+# What is changed of valid inputs of two shards, and what the error names.
+MALFORMED_V2 = {
+    "row_too_large": (
+        {"indices_before_unique": int64([2, 0], [0, 0], [1, 0])},
+        r"indices_before_unique\[0, 0\] = 2",
+    ),
+    "row_negative": ({"indices_before_unique": int64([0, 0], [-1, 0], [1, 0])}, "= -1"),
+    "row_int64_min": (
+        {"indices_before_unique": int64([0, 0], [-(2**63), 0], [1, 0])},
+        "-9223372036854775808",
+    ),
+    "unique_idx_too_large": ({"unique_idxs": int32(0, 1, 3)}, "unique_idxs"),
+    "unique_idx_negative": ({"unique_idxs": int32(0, -1, 1)}, "unique_idxs"),
+    "too_few_unique_idxs": ({"unique_idxs": int32(0, 1)}, "unique_idxs"),
+    "shard_too_large": (
+        {"partition_permutation": int32([2, 0], [1, 0], [0, 1])},
+        "partition_permutation",
+    ),
+    "shard_negative": (
+        {"partition_permutation": int32([-1, 0], [1, 0], [0, 1])},
+        "partition_permutation",
+    ),
+    "position_too_large": (
+        {"partition_permutation": int32([0, 2], [1, 0], [0, 1])},
+        "partition_permutation",
+    ),
+    "position_negative": (
+        {"partition_permutation": int32([0, -1], [1, 0], [0, 1])},
+        "partition_permutation",
+    ),
+    "permutation_of_rank_1": (
+        {"partition_permutation": int32(0, 1)},
+        "partition_permutation",
+    ),
+    "negative_num_rows": ({"sp_dense_shape": int64(-1, 3)}, "sp_dense_shape"),
+    "no_num_rows": ({"sp_dense_shape": int64()}, "sp_dense_shape"),
+    "is_row_empty_too_short": ({"is_row_empty": np.zeros(1, bool)}, "is_row_empty"),
+    "other_dim": ({"emb_shards": [np.ones((2, 3)), np.ones((1, 4))]}, "emb_shards"),
+    "shard_of_rank_1": ({"emb_shards": [np.ones(2), np.ones(1)]}, "emb_shards"),
+    "too_few_weights": (
+        {"sp_weights_values": np.ones(2), "use_sparse_weights": True},
+        "sp_weights_values",
+    ),
+}
 
 
-@pytest.mark.parametrize(("change", "message"), malformed_v2().values(), ids=malformed_v2().keys())
+@pytest.mark.parametrize(("change", "message"), MALFORMED_V2.values(), ids=MALFORMED_V2.keys())
 def test_v2_rejects(change, message):
     inputs = {
         "emb_shards": [np.ones((2, 3)), np.ones((1, 3))],
@@ -226,35 +215,34 @@ def test_v2_rejects(change, message):
         fe.raw_ops.FusedEmbeddingSparsePostLookUpV2(**(inputs | change))
 
 
-def malformed_v1():
-    long = lambda *values: np.array(values, np.int64)  # noqa: E731
-    return {
-        "row_too_large": (
-            {"partitioned_indices": [long([0, 0], [2, 0]), long([1, 0])]},
-            r"concat\(partitioned_indices\)\[1, 0\] = 2 is outside \[0, num_rows = 2\)",
-        ),
-        "row_negative": (
-            {"partitioned_indices": [long([0, 0], [-1, 0]), long([1, 0])]},
-            r"concat\(partitioned_indices\)\[1, 0\] = -1 is outside",
-        ),
-        "other_length": (
-            {"partitioned_indices": [long([0, 0]), long([1, 0])]},
-            "partitioned_indices|emb_shards",
-        ),
-        "other_dim": ({"emb_shards": [np.ones((2, 3)), np.ones((1, 4))]}, "emb_shards"),
-        "too_few_flags": (
-            {"row_empty_and_invalid_flags": np.zeros(1, np.int32)},
-            "row_empty_and_invalid_flags",
-        ),
-        "negative_num_rows": ({"sp_dense_shape": long(-1, 3)}, "sp_dense_shape"),
-        "too_few_weights": (
-            {"partitioned_weights": [np.ones(1), np.ones(1)]},
-            "partitioned_weights",
-        ),
-    }
+# What is changed of valid inputs of two shards, and what the error names.
+MALFORMED_V1 = {
+    "row_too_large": (
+        {"partitioned_indices": [int64([0, 0], [2, 0]), int64([1, 0])]},
+        r"concat\(partitioned_indices\)\[1, 0\] = 2 is outside \[0, num_rows = 2\)",
+    ),
+    "row_negative": (
+        {"partitioned_indices": [int64([0, 0], [-1, 0]), int64([1, 0])]},
+        r"concat\(partitioned_indices\)\[1, 0\] = -1 is outside",
+    ),
+    "other_length": (
+        {"partitioned_indices": [int64([0, 0]), int64([1, 0])]},
+        "partitioned_indices|emb_shards",
+    ),
+    "other_dim": ({"emb_shards": [np.ones((2, 3)), np.ones((1, 4))]}, "emb_shards"),
+    "too_few_flags": (
+        {"row_empty_and_invalid_flags": np.zeros(1, np.int32)},
+        "row_empty_and_invalid_flags",
+    ),
+    "negative_num_rows": ({"sp_dense_shape": int64(-1, 3)}, "sp_dense_shape"),
+    "too_few_weights": (
+        {"partitioned_weights": [np.ones(1), np.ones(1)]},
+        "partitioned_weights",
+    ),
+}
 
 
-@pytest.mark.parametrize(("change", "message"), malformed_v1().values(), ids=malformed_v1().keys())
+@pytest.mark.parametrize(("change", "message"), MALFORMED_V1.values(), ids=MALFORMED_V1.keys())
 def test_v1_rejects(change, message):
     inputs = {
         "emb_shards": [np.ones((2, 3)), np.ones((1, 3))],

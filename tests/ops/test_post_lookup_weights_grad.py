@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 import fused_embedding as fe
 import oracle.lookup
 import stages
+import strategies
 from checking import VALUE_DTYPES, dtype_name
 from stages import BATCHES, VERSIONS, Batch, Options
 
@@ -105,20 +106,15 @@ def test_dims(version, dim):
     assert_matches_oracle(version, BATCHES["duplicates"], options, stages.make_table(dim))
 
 
-@hypothesis.given(data=st.data(), version=st.sampled_from(VERSIONS), num_rows=st.integers(1, 5))
-def test_matches_oracle_on_random_input(data, version, num_rows):
-    row_ids = data.draw(st.lists(st.integers(0, num_rows - 1), max_size=15))
-    size = {"min_size": len(row_ids), "max_size": len(row_ids)}
-    ids = data.draw(st.lists(st.integers(-2, stages.NUM_IDS - 1), **size))
-    weights = data.draw(st.lists(st.sampled_from([0.25, 0.5, 1.0, 3.0]), **size))
-    options = Options(
-        combiner=data.draw(st.sampled_from(oracle.lookup.COMBINERS)),
-        max_norm=data.draw(st.sampled_from([None, 0.5, 2.0])),
-        default_id=data.draw(st.sampled_from([None, 0, 7])),
-        is_weighted=True,
-    )
+@hypothesis.given(
+    version=st.sampled_from(VERSIONS),
+    batch=strategies.batches(),
+    options=strategies.options(),
+    dim=st.integers(1, 9),
+)
+def test_matches_oracle_on_random_input(version, batch, options, dim):
     assert_matches_oracle(
-        version, Batch(ids, row_ids, num_rows, weights), options, stages.make_table()
+        version, batch, options._replace(is_weighted=True), stages.make_table(dim)
     )
 
 
