@@ -30,8 +30,6 @@ class ShardMap {
     }
   }
 
-  int64_t num_ids() const { return num_ids_; }
-
   // The shard of `id`, or -1 where none holds it.
   int64_t Shard(int64_t id) const {
     switch (strategy_) {
@@ -49,6 +47,19 @@ class ShardMap {
                                     static_cast<uint64_t>(num_shards_));
     }
     return -1;
+  }
+
+  // The error for an id without a shard, at this position of the batch.
+  Status NoShard(int64_t id, int64_t position) const {
+    constexpr char kAdvice[] = "; prune negative ids, and hash or clip ids that are too large";
+    if (strategy_ == PartitionStrategy::kMod && id >= 0) {
+      const int64_t shard = id % num_shards_;
+      return InvalidArgument("id ", id, " at position ", position, " is row ", id / num_shards_,
+                             " of shard ", shard, " by mod, but the shard has ", shard_rows_[shard],
+                             " rows", kAdvice);
+    }
+    return InvalidArgument("id ", id, " at position ", position, " is outside [0, ", num_ids_,
+                           "), the rows of the ", num_shards_, " shards", kAdvice);
   }
 
   int64_t LocalId(int64_t id, int64_t shard) const {
@@ -118,10 +129,7 @@ Status PlanPartition(const PartitionInput& in, Span<int32_t> permutation,
   for (int64_t i = 0; i < in.ids.size; ++i) {
     const int64_t shard = map.Shard(in.ids[i]);
     if (shard < 0) {
-      return InvalidArgument(
-          "id ", in.ids[i], " at position ", i, " is outside [0, ", map.num_ids(),
-          "), the rows of the ", in.shard_rows.size,
-          " shards; prune negative ids, and hash or clip ids that are too large");
+      return map.NoShard(in.ids[i], i);
     }
     permutation[2 * i] = static_cast<int32_t>(shard);
     permutation[2 * i + 1] = static_cast<int32_t>(shard_sizes[shard]++);
