@@ -1,0 +1,1 @@
+"""Training on a cluster of parameter servers and workers."""

@@ -1,0 +1,119 @@
+"""A cluster of TensorFlow servers on this machine, each a process of its own.
+
+As a program it is all of them: `cluster.py CLUSTER_JSON` imports TensorFlow once and forks a server
+for each task. They end when the program's standard input does: a test that dies takes them along.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+import fused_embedding
+
+READY = "ready"
+START_SECONDS = 120
+STOP_SECONDS = 10
+
+
+@contextlib.contextmanager
+def running(num_tasks: dict[str, int]) -> Iterator[dict[str, list[str]]]:
+    """Runs servers, e.g. `{"ps": 2, "worker": 2}`, and yields the addresses of each job's tasks."""
+    attempts = 3  # another process may take a free port before the server does
+    for attempt in range(attempts):
+        ports = iter(_free_ports(sum(num_tasks.values())))
+        addresses = {
+            job: [f"localhost:{next(ports)}" for _ in range(count)]
+            for job, count in num_tasks.items()
+        }
+        servers = _start(addresses)
+        try:
+            problem = _wait_until_ready(servers, sum(num_tasks.values()))
+            if problem is None:
+                yield addresses
+                return
+            if attempt + 1 == attempts:
+                raise RuntimeError(f"no cluster after {attempts} attempts: {problem}")
+        finally:
+            _stop(servers)
+
+
+def _free_ports(num_ports: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(num_ports)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def _start(addresses: dict[str, list[str]]) -> subprocess.Popen:
+    package = pathlib.Path(fused_embedding.__file__).parents[1]
+    path = os.pathsep.join([str(package), *filter(None, [os.getenv("PYTHONPATH")])])
+    return subprocess.Popen(
+        [sys.executable, __file__, json.dumps(addresses)],
+        env={**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def _wait_until_ready(servers: subprocess.Popen, num_servers: int) -> str | None:
+    """None when all servers run, else what happened."""
+    deadline = time.monotonic() + START_SECONDS
+    said = b""
+    while said.split().count(READY.encode()) < num_servers:
+        if not select.select([servers.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            return f"only {said} was said in {START_SECONDS} seconds"
+        news = os.read(servers.stdout.fileno(), 4096)
+        said += news
+        if not news or set(said.decode().split()) - {READY}:
+            return f"a server ended while it started, after {said}"
+    return None
+
+
+def _stop(servers: subprocess.Popen) -> None:
+    servers.stdin.close()
+    try:
+        servers.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(servers.pid, 9)  # their own session: see _start
+        servers.wait()
+    servers.stdout.close()
+
+
+def _serve(addresses: dict[str, list[str]], job: str, task: int) -> None:
+    config = tf.compat.v1.ConfigProto(
+        intra_op_parallelism_threads=1, inter_op_parallelism_threads=2
+    )
+    try:
+        # The reference keeps it alive.
+        server = tf.distribute.Server(addresses, job_name=job, task_index=task, config=config)
+        print(READY, flush=True)
+        sys.stdin.read()
+        del server
+    finally:
+        os._exit(0)  # a server's threads do not end
+
+
+def _serve_all(addresses: dict[str, list[str]]) -> None:
+    tasks = [(job, task) for job in addresses for task in range(len(addresses[job]))]
+    for job, task in tasks:
+        if os.fork() == 0:
+            _serve(addresses, job, task)
+    for _ in tasks:
+        os.wait()
+        print("ended", flush=True)
+
+
+if __name__ == "__main__":
+    _serve_all(json.loads(sys.argv[1]))
