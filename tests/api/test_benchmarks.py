@@ -10,7 +10,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # the benchmarks are no installed package
 
-from benchmarks import check, compare, kernels, limit, results, run, tables, timing  # noqa: E402
+from benchmarks import check, compare, kernels, limit, results, tables, timing  # noqa: E402
 from benchmarks.workloads import WORKLOADS, Batch  # noqa: E402
 
 
@@ -29,7 +29,7 @@ def run_driver(folder, *arguments):
 @pytest.mark.parametrize("workload", ["tiny", "tiny_multi_hot"])
 def test_all_systems_agree_on_a_tiny_workload(tmp_path, workload, mode):
     record, done = run_driver(tmp_path, f"--workload={workload}", f"--mode={mode}")
-    assert [cell["phase"] for cell in record["cells"]] == list(run.PHASES)
+    assert [cell["phase"] for cell in record["cells"]] == ["forward", "gradient", "sgd", "adagrad"]
     for cell in record["cells"]:
         assert cell["check"] == "equal"
         measured = cell["systems"]
