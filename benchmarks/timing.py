@@ -14,8 +14,8 @@ def alternate(steps: Mapping[str, Step], rounds: int, block: int) -> dict[str, n
     """Times the steps block by block in rounds, so that drift of the machine hits all alike.
 
     Each block starts with one step that is not timed: it pays for the caches that the previous
-    system left behind. Systems start at different batches, so that none finds its rows loaded by
-    the one before.
+    system left behind. The order is drawn anew for each round: who runs after the limit loop finds
+    its tables evicted, who runs after a system with the same tables finds some rows loaded.
 
     Returns:
         `[rounds, block]` float64 microseconds of each system.
@@ -24,11 +24,11 @@ def alternate(steps: Mapping[str, Step], rounds: int, block: int) -> dict[str, n
         for i in range(WARM_UP_STEPS):
             step(i)
     samples = {name: np.empty((rounds, block)) for name in steps}
-    names = list(steps)
+    rng = np.random.default_rng(0)
     gc.disable()
     for r in range(rounds):
-        for position, name in enumerate(names[r % len(names) :] + names[: r % len(names)]):
-            samples[name][r] = _time_block(steps[name], r * block + 3 * position, block)
+        for position, name in enumerate(rng.permutation(list(steps))):
+            samples[name][r] = _time_block(steps[name], r + position * block, block)
     gc.enable()
     return samples
 
