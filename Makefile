@@ -6,7 +6,7 @@ BIN := .venv/bin
 # ARGS: options of the demo, as in `make demo ARGS="--data train.tsv"`, or of pytest.
 ARGS ?=
 JOBS ?= 2
-export PYTHONPATH := python:tests
+export PYTHONPATH := $(CURDIR)/python:$(CURDIR)/tests
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 # `make ci` adds up over all its parts, so these do not sum up on their own there.
@@ -68,7 +68,6 @@ bazel: wheel
 	@ls dist/bazel/*.whl
 
 ci:
-	@$(PYTHON) tools/stage.py --start
 	@$(MAKE) -k FE_IN_CI=1 lint test sanitize wheel bazel test-oldest qemu; \
 	    status=$$?; $(PYTHON) tools/stage.py --summary && exit $$status
 

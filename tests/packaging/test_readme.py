@@ -1,9 +1,14 @@
+import os
+import pathlib
 import subprocess
 import sys
 
 import pytest
 
+import fused_embedding
 import readme_example
+
+SITE = pathlib.Path(fused_embedding.__file__).parent.parent
 
 
 @pytest.mark.slow
@@ -11,6 +16,7 @@ def test_example_of_the_readme_runs(tmp_path):
     run = subprocess.run(
         [sys.executable, "-c", readme_example.readme_example()],
         cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(SITE)},
         capture_output=True,
         text=True,
     )
