@@ -28,7 +28,8 @@ class LookupOptions:
             is then an error.
         prune: Whether ids < 0, and weights not > 0 unless the combiner is sum, are dropped.
         fill_empty_row: Whether empty rows get an id at all.
-        require_sorted_rows: Whether decreasing rows are an error (v2).
+        rows_end_at_last_id: Whether the result ends with the last row that has an id, and
+            decreasing rows are an error (v2).
     """
 
     combiner: str = "mean"
@@ -37,7 +38,7 @@ class LookupOptions:
     default_id: int | None = None
     prune: bool = True
     fill_empty_row: bool = True
-    require_sorted_rows: bool = False
+    rows_end_at_last_id: bool = False
 
     @property
     def default_id_attr(self) -> int:
@@ -140,7 +141,7 @@ def lookup_v2(shards: list[Shard], ids: SparseIds, options: LookupOptions) -> tf
         combiner=options.combiner,
         max_norm=options.max_norm_attr,
         use_sparse_weights=has_weights,
-        require_sorted_rows=options.require_sorted_rows,
+        rows_end_at_last_id=options.rows_end_at_last_id,
     ).emb_vectors
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from fused_embedding.lookup import make_options, run_lookup
-from fused_embedding.sparse_ids import SparseIds, UnsupportedDtypeError, as_sparse_ids
+from fused_embedding.sparse_ids import UnsupportedDtypeError, as_sparse_ids
 from fused_embedding.tables import as_shards
 
 # Reason -> number of lookups that went to stock, in this process.
@@ -24,12 +24,6 @@ def _or_stock(fused: Callable[[], tf.Tensor], stock: Callable[[], tf.Tensor]) ->
     except UnsupportedDtypeError as reason:
         handed_to_stock[str(reason)] += 1
         return stock()
-
-
-def _up_to_last_row(ids: SparseIds) -> SparseIds:
-    """The non-safe lookup ends with the last row that has an id, whatever the dense shape says."""
-    num_rows = tf.maximum(tf.reduce_max(ids.indices[:, 0]) + 1, 0)  # of nothing: the least int64
-    return ids._replace(dense_shape=tf.stack([num_rows, tf.ones_like(num_rows)]))
 
 
 def _check_non_safe(sp_ids: Any, sp_weights: Any) -> None:
@@ -80,14 +74,14 @@ def embedding_lookup_sparse_v1(
         partition_strategy=partition_strategy,
         prune=False,
         fill_empty_row=False,
-        require_sorted_rows=True,
+        rows_end_at_last_id=True,
     )
     _check_non_safe(sp_ids, sp_weights)
 
     def fused() -> tf.Tensor:
         shards = as_shards(params, "params")
         ids = as_sparse_ids(sp_ids, sp_weights, "sp_ids", flatten_rows=False)
-        return run_lookup("v2", shards, _up_to_last_row(ids), options)
+        return run_lookup("v2", shards, ids, options)
 
     def stock() -> tf.Tensor:
         return tf.compat.v1.nn.embedding_lookup_sparse(
@@ -167,7 +161,8 @@ def safe_embedding_lookup_sparse_v1(
 
     Raises:
         TypeError: If `sparse_ids` is not sparse.
-        ValueError: For no table, an unknown combiner or strategy.
+        ValueError: For no table, an unknown combiner or strategy, or weights of another dtype than
+            the table's.
         tf.errors.InvalidArgumentError: For ids outside the table, and an empty row with a negative
             `default_id`.
     """
@@ -175,9 +170,13 @@ def safe_embedding_lookup_sparse_v1(
 
     def fused() -> tf.Tensor:
         shards = as_shards(embedding_weights, "embedding_weights")
-        return run_lookup(
-            "v2", shards, as_sparse_ids(sparse_ids, sparse_weights, "sparse_ids"), options
-        )
+        ids = as_sparse_ids(sparse_ids, sparse_weights, "sparse_ids")
+        if ids.weights is not None and ids.weights.dtype != shards[0].dtype:
+            raise ValueError(
+                f"sparse_weights must have the dtype of embedding_weights, {shards[0].dtype.name}, "
+                f"got {ids.weights.dtype.name}; cast them, or use a fused_* lookup"
+            )
+        return run_lookup("v2", shards, ids, options)
 
     def stock() -> tf.Tensor:
         return tf.compat.v1.nn.safe_embedding_lookup_sparse(
@@ -223,7 +222,7 @@ def safe_embedding_lookup_sparse(
 
     Raises:
         TypeError: If `sparse_ids` is not sparse.
-        ValueError: For no table, or an unknown combiner.
+        ValueError: For no table, an unknown combiner, or weights of another dtype than the table's.
         tf.errors.InvalidArgumentError: For ids outside the table, and an empty row with a negative
             `default_id`.
     """

@@ -106,16 +106,21 @@ def as_shards(params: Any, argument: str) -> list[Shard]:
         The shards, in order.
 
     Raises:
-        ValueError: If there is none, or if shards differ in dtype or in the shape of a row.
-        TypeError: If the dtype is not float32, float64, float16 or bfloat16.
+        ValueError: If there is none, or if shards differ in the shape of a row.
+        TypeError: If shards differ in dtype, or it is not float32, float64, float16 or bfloat16.
     """
     if params is None or (isinstance(params, list | tuple) and not params):
         raise ValueError(f"Missing {argument}: got {params}; pass a tensor, a variable or a list")
     shards = [_shard(part) for part in _parts(params)]
     first = shards[0]
     for i, shard in enumerate(shards):
-        if shard.dtype != first.dtype or not shard.row_shape.is_compatible_with(first.row_shape):
-            raise ValueError(
+        error = None
+        if shard.dtype != first.dtype:
+            error = TypeError
+        elif not shard.row_shape.is_compatible_with(first.row_shape):
+            error = ValueError
+        if error is not None:
+            raise error(
                 f"{argument} must be shards of one table, but {argument}[{i}] has dtype "
                 f"{shard.dtype.name} and rows of shape {shard.row_shape}, and {argument}[0] has "
                 f"{first.dtype.name} and {first.row_shape}"

@@ -11,12 +11,30 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
-Status RowsNotSorted(const RowIds& row_ids) {
-  int64_t i = 1;
-  while (row_ids[i - 1] <= row_ids[i]) ++i;
-  return InvalidArgument("rows must be non-decreasing, but ", row_ids.name, "[", i,
-                         ", 0] = ", row_ids[i], " follows ", row_ids[i - 1],
-                         "; call tf.sparse.reorder first");
+// The number of rows up to the last one that has an id; rows must not decrease.
+Status ReadRowsUpToLastId(OpKernelContext* ctx, int64_t* num_rows) {
+  const Tensor* indices = nullptr;
+  ctx->input("indices_before_unique", &indices).IgnoreError();  // its registration has the name
+  if (indices->dims() != 2 || indices->dim_size(1) < 1) {
+    return InvalidArgument("indices_before_unique must be a matrix [num_pairs, 2], got shape ",
+                           indices->shape().DebugString());
+  }
+  const auto rows = indices->matrix<int64_t>();
+  int64_t last = -1;
+  for (int64_t i = 0; i < indices->dim_size(0); ++i) {
+    if (rows(i, 0) < std::max<int64_t>(last, 0)) {
+      return InvalidArgument(
+          "rows must be non-negative and non-decreasing, but "
+          "indices_before_unique[",
+          i, ", 0] = ", rows(i, 0), " follows ", last, "; call tf.sparse.reorder first");
+    }
+    last = rows(i, 0);
+  }
+  if (last == std::numeric_limits<int64_t>::max()) {
+    return ResourceExhausted("cannot make ", last, " rows; use smaller row numbers");
+  }
+  *num_rows = last + 1;
+  return Status();
 }
 
 template <typename T, bool kIsV2>
@@ -24,24 +42,24 @@ class PostLookupOp : public tensorflow::OpKernel {
  public:
   explicit PostLookupOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
     FE_REQUIRES_OK(ctx, ReadPostLookupAttrs(ctx, &attrs_));
-    if (kIsV2) require_sorted_rows_ = GetAttr<bool>(ctx, "require_sorted_rows");
+    if (kIsV2) rows_end_at_last_id_ = GetAttr<bool>(ctx, "rows_end_at_last_id");
   }
 
   void Compute(OpKernelContext* ctx) override {
-    const Tensor* dense_shape = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->input("sp_dense_shape", &dense_shape));
     int64_t num_rows = 0;
-    FE_REQUIRES_OK(ctx, ReadNumRows(*dense_shape, &num_rows));
+    if (rows_end_at_last_id_) {
+      FE_REQUIRES_OK(ctx, ReadRowsUpToLastId(ctx, &num_rows));
+    } else {
+      const Tensor* dense_shape = nullptr;
+      OP_REQUIRES_OK(ctx, ctx->input("sp_dense_shape", &dense_shape));
+      FE_REQUIRES_OK(ctx, ReadNumRows(*dense_shape, &num_rows));
+    }
     PairsInput<T> in;
     FE_REQUIRES_OK(ctx, kIsV2 ? ReadPairsV2(ctx, attrs_, num_rows, &in)
                               : ReadPairsV1(ctx, attrs_, num_rows, &in));
     const TfExec exec(ctx);
     PostLookupPlan<CoreType<T>> plan;
     FE_REQUIRES_OK(ctx, PlanPostLookup(exec, in.pairs, &plan));
-    if (require_sorted_rows_ && !plan.by_row.is_identity) {
-      FE_REQUIRES_OK(ctx, RowsNotSorted(in.pairs.row_ids));
-    }
-
     Tensor* combined = nullptr;
     Tensor* num_ids = nullptr;
     OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, {num_rows, in.pairs.dim}, &combined));
@@ -51,7 +69,7 @@ class PostLookupOp : public tensorflow::OpKernel {
 
  private:
   PostLookupAttrs attrs_;
-  bool require_sorted_rows_ = false;
+  bool rows_end_at_last_id_ = false;
 };
 
 #define FE_REGISTER(T)                                             \

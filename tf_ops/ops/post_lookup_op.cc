@@ -8,10 +8,9 @@ using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
-absl::Status SetCombinedShapes(InferenceContext* c, int num_partitions, int dense_shape_index) {
-  DimensionHandle dim, num_rows;
+absl::Status SetCombinedShapes(InferenceContext* c, int num_partitions, DimensionHandle num_rows) {
+  DimensionHandle dim;
   TF_RETURN_IF_ERROR(MatricesOfOneWidth(c, 0, num_partitions, &dim));
-  TF_RETURN_IF_ERROR(NumRowsDim(c, dense_shape_index, &num_rows));
   c->set_output(0, c->Matrix(num_rows, dim));
   c->set_output(1, c->Vector(num_rows));
   return absl::OkStatus();
@@ -24,7 +23,9 @@ absl::Status PostLookupShape(InferenceContext* c) {
     ShapeHandle indices;
     TF_RETURN_IF_ERROR(c->WithRank(c->input(num_partitions + p), 2, &indices));
   }
-  return SetCombinedShapes(c, num_partitions, 2 * num_partitions);
+  DimensionHandle num_rows;
+  TF_RETURN_IF_ERROR(NumRowsDim(c, 2 * num_partitions, &num_rows));
+  return SetCombinedShapes(c, num_partitions, num_rows);
 }
 
 absl::Status PostLookupV2Shape(InferenceContext* c) {
@@ -34,7 +35,11 @@ absl::Status PostLookupV2Shape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(c->WithRank(c->input(num_partitions + 2), 2, &indices));
   TF_RETURN_IF_ERROR(c->WithRank(c->input(num_partitions + 4), 1, &unique_idxs));
   TF_RETURN_IF_ERROR(c->WithRank(c->input(num_partitions + 5), 1, &weights));
-  return SetCombinedShapes(c, num_partitions, num_partitions + 1);
+  DimensionHandle num_rows;
+  TF_RETURN_IF_ERROR(NumRowsDim(c, num_partitions + 1, &num_rows));
+  bool rows_end_at_last_id = false;
+  TF_RETURN_IF_ERROR(c->GetAttr("rows_end_at_last_id", &rows_end_at_last_id));
+  return SetCombinedShapes(c, num_partitions, rows_end_at_last_id ? c->UnknownDim() : num_rows);
 }
 
 }  // namespace
@@ -93,7 +98,7 @@ REGISTER_OP("FusedEmbeddingSparsePostLookUpV2")
     .Attr("combiner: {'sqrtn', 'mean', 'sum'} = 'mean'")
     .Attr("max_norm: float = -1.0")
     .Attr("use_sparse_weights: bool = false")
-    .Attr("require_sorted_rows: bool = false")
+    .Attr("rows_end_at_last_id: bool = false")
     .SetShapeFn(PostLookupV2Shape)
     .Doc(R"doc(
 Last stage of the v2 lookup: combines the embeddings of the unique ids into one vector a row.
@@ -113,8 +118,8 @@ partition_axis: must be 0, the axis of the rows.
 combiner: sum: sum(w e). mean: sum(w e) / sum(w). sqrtn: sum(w e) / sqrt(sum(w^2)).
 max_norm: embeddings of a larger L2 norm are scaled down to it first; negative: off.
 use_sparse_weights: whether there are weights.
-require_sorted_rows: whether rows in decreasing order are an error, as in
-  tf.nn.embedding_lookup_sparse.
+rows_end_at_last_id: whether num_rows is the last row of `indices_before_unique` + 1, whatever
+  sp_dense_shape says, and decreasing rows are an error, as in tf.nn.embedding_lookup_sparse.
 emb_vectors: `[num_rows, dim]` combined embeddings.
 feature_nums: `[num_rows]` number of pairs of each row, 0 where an empty row is made zero.
 )doc");
