@@ -44,6 +44,8 @@ _DEFAULT_INPUTS: dict[str, dict[str, Callable[[], Any]]] = {
 
 
 def _with_defaults(op: Callable[..., Any], defaults: dict[str, Callable[[], Any]]) -> Any:
+    # AutoGraph finds no source of an op, and would warn about it in each tf.function.
+    @tf.autograph.experimental.do_not_convert
     @functools.wraps(op)
     def call(**kwargs: Any) -> Any:
         for name, make_default in defaults.items():
