@@ -22,6 +22,7 @@ flags.DEFINE_integer("first", 0, "Index of the first call: the one to repeat aft
 flags.DEFINE_integer("max_failures", 5, "Number of failures after which to stop.")
 flags.DEFINE_string("progress_file", None, "Where a worker says which call it is at.")
 
+CALLS_PER_WORKER = 50_000  # TensorFlow keeps a kernel for each set of attributes: 0.5 GB by then
 HEADER = struct.Struct("qqqq")  # index of the running call, right answers, errors, failures
 
 
@@ -47,17 +48,20 @@ def work(progress) -> int:
     return num_failures  # the index says that this worker ended by itself
 
 
-def worker_command(first: int, progress_file: str) -> list[str]:
-    return [
+def run_worker(first: int, end: int, progress_file: str) -> int:
+    """Runs calls first to end - 1 in a process of their own; returns its exit code."""
+    command = [
         sys.executable,
         "-m",
         "fuzz",
-        f"--calls={FLAGS.calls}",
+        f"--calls={end}",
         f"--seed={FLAGS.seed}",
         f"--first={first}",
         f"--max_failures={FLAGS.max_failures}",
         f"--progress_file={progress_file}",
     ]
+    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+    return subprocess.run(command, env=environment, check=False).returncode
 
 
 def report_crash(index: int, returncode: int) -> None:
@@ -79,13 +83,14 @@ def supervise() -> int:
         file.flush()
         progress = mmap.mmap(file.fileno(), HEADER.size)
         while first < FLAGS.calls and num_crashes < FLAGS.max_failures:
-            environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
-            done = subprocess.run(worker_command(first, file.name), env=environment, check=False)
-            index = HEADER.unpack_from(progress)[0]
-            if done.returncode == 0 or index == FLAGS.calls:
+            end = min(first + CALLS_PER_WORKER, FLAGS.calls)
+            returncode = run_worker(first, end, file.name)
+            first, *_, num_failures = HEADER.unpack_from(progress)
+            if num_failures >= FLAGS.max_failures:
                 break
-            report_crash(index, done.returncode)
-            num_crashes, first = num_crashes + 1, index + 1
+            if first < end:
+                report_crash(first, returncode)
+                num_crashes, first = num_crashes + 1, first + 1
         _, num_right, num_errors, num_failures = HEADER.unpack_from(progress)
     seconds = time.monotonic() - start
     print(
