@@ -36,6 +36,7 @@ def provenance() -> dict[str, object]:
         "dirty": bool(_git("status", "--porcelain", "--", *sources)),
         "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "command": " ".join(["python -m benchmarks.run", *sys.argv[1:]]),
+        "load_average": round(os.getloadavg()[0], 2),
     }
 
 

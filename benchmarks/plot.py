@@ -66,7 +66,8 @@ def _draw_phase(panel: plt.Axes, position: int, systems: dict) -> None:
         spread = [[median - entry["p25_us"] / 1e3], [entry["p75_us"] / 1e3 - median]]
         panel.bar(x, median, BAR_WIDTH, color=color)
         panel.errorbar(x, median, spread, color="black", linewidth=0.6)
-    limits = [e["median_us"] / 1e3 for n, e in systems.items() if n.startswith("limit")]
+    names = {"limit", "limit_each", "limit_grouped"} & systems.keys()
+    limits = [systems[name]["median_us"] / 1e3 for name in names]
     if limits:
         panel.hlines(min(limits), position - 0.42, position + 0.42, color="black")
 

@@ -44,5 +44,5 @@ def caption(records: list[dict]) -> str:
     commits = sorted({r["commit"] + (" (modified)" if r["dirty"] else "") for r in records})
     return (
         f"{host['cpu']}, {host['cores']} cores, TensorFlow {host['tensorflow']}, "
-        f"commit {', '.join(commits)}, {records[-1]['date'][:10]}"
+        f"commit {', '.join(commits)}, {max(r['date'] for r in records)[:10]}"
     )
