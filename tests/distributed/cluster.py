@@ -20,7 +20,7 @@ import tensorflow as tf
 import fused_embedding
 
 READY = "ready"
-START_SECONDS = 120
+START_SECONDS = 300
 STOP_SECONDS = 10
 
 
@@ -54,12 +54,17 @@ def _free_ports(num_ports: int) -> list[int]:
         return [one.getsockname()[1] for one in sockets]
 
 
-def _start(addresses: dict[str, list[str]]) -> subprocess.Popen:
+def environment() -> dict[str, str]:
+    """Of programs that import the package under test, which may be an installed one."""
     package = pathlib.Path(fused_embedding.__file__).parents[1]
     path = os.pathsep.join([str(package), *filter(None, [os.getenv("PYTHONPATH")])])
+    return {**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"}
+
+
+def _start(addresses: dict[str, list[str]]) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, __file__, json.dumps(addresses)],
-        env={**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        env=environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
