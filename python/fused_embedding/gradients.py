@@ -17,7 +17,9 @@ def _attrs(op: tf.Operation, *names: str) -> dict[str, Any]:
     return {k: v.decode() if isinstance(v, bytes) else v for k, v in values.items()}
 
 
-def _table_grad(op: tf.Operation, rows_grad: tf.Tensor, table_shape: tf.Tensor) -> tf.IndexedSlices:
+def _table_grad(
+    op: tf.Operation, rows_grad: tf.Tensor, table_shape: tf.Tensor, rank: int | None
+) -> tf.IndexedSlices:
     """Gradient of a gather as slices of the table, one per distinct id.
 
     Optimizers that apply slices one by one (Keras 3) need distinct ids.
@@ -30,25 +32,28 @@ def _table_grad(op: tf.Operation, rows_grad: tf.Tensor, table_shape: tf.Tensor) 
         sums = tf.cast(rows_grad, tf.float32) if is_16_bit else rows_grad
         sums = tf.math.unsorted_segment_sum(sums, unique_idxs, tf.size(counts))
         ids, rows_grad = unique_ids, tf.cast(sums, rows_grad.dtype)
-    values_shape = tf.concat([tf.shape(ids, out_type=tf.int64), table_shape[1:]], axis=0)
-    return tf.IndexedSlices(tf.reshape(rows_grad, values_shape), ids, table_shape)
+    if rank != 2:  # the gather flattened the rows
+        num_ids = tf.shape(ids, out_type=tf.int64)
+        rows_grad = tf.reshape(rows_grad, tf.concat([num_ids, table_shape[1:]], axis=0))
+    return tf.IndexedSlices(rows_grad, ids, table_shape)
 
 
 @tf.RegisterGradient("FusedEmbeddingGather")
 def _gather_grad(op: tf.Operation, rows_grad: tf.Tensor) -> list[Any]:
     params = op.inputs[0]
     with colocate_with(params):
-        return [_table_grad(op, rows_grad, tf.shape(params, out_type=tf.int64)), None]
+        shape = tf.shape(params, out_type=tf.int64)
+        return [_table_grad(op, rows_grad, shape, params.shape.rank), None]
 
 
 @tf.RegisterGradient("FusedEmbeddingResourceGather")
 def _resource_gather_grad(op: tf.Operation, rows_grad: tf.Tensor) -> list[Any]:
     static_shape = tf.TensorShape(op.get_attr("params_shape"))
     if static_shape.is_fully_defined():
-        table_shape = tf.constant(static_shape.as_list(), tf.int64)
+        shape = tf.constant(static_shape.as_list(), tf.int64)
     else:
-        table_shape = tf.raw_ops.VariableShape(input=op.inputs[0], out_type=tf.int64)
-    return [_table_grad(op, rows_grad, table_shape), None]
+        shape = tf.raw_ops.VariableShape(input=op.inputs[0], out_type=tf.int64)
+    return [_table_grad(op, rows_grad, shape, static_shape.rank), None]
 
 
 @tf.RegisterGradient("PruneInvalidAndFillEmptyRows")
