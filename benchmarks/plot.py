@@ -16,6 +16,7 @@ from benchmarks import machine, results
 _FOLDER = flags.DEFINE_string("folder", None, "Folder of results; by default the newest result's.")
 _OUTPUT = flags.DEFINE_string("output", str(machine.ROOT / "docs/performance.svg"), "Image file.")
 _THREADS = flags.DEFINE_integer("threads", 1, "Which results.")
+_WORKLOAD = flags.DEFINE_list("workload", ["W1", "W2", "W3"], "Which results, one panel each.")
 
 BARS = {
     "stock_default": ("stock safe lookup, default", "#d9a5a5"),
@@ -82,6 +83,7 @@ def main(_: list[str]) -> None:
         for record in results.newest(folder)
         if record["axes"].get("mode") == "session"
         and record["axes"]["threads"] == _THREADS.value
+        and record["axes"]["workload"] in _WORKLOAD.value
         and {cell["phase"] for cell in record["cells"]} == set(PHASES)
     ]
     draw(records).savefig(_OUTPUT.value, metadata={"Date": None}, dpi=150)
