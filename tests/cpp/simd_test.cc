@@ -91,12 +91,5 @@ TEST(ClipScale, IsThatOfClipByNorm) {
   EXPECT_EQ(ClipScale(std::numeric_limits<float>::infinity(), 2.0f), 0.0f);
 }
 
-TEST(PrefetchRow, TakesAnyAddress) {
-  for (const int64_t bytes : {0, 1, 64, 512, 100000}) {
-    PrefetchRow(nullptr, bytes);
-    PrefetchRow(reinterpret_cast<const void*>(~uintptr_t{0}), bytes);
-  }
-}
-
 }  // namespace
 }  // namespace fused_embedding

@@ -76,7 +76,7 @@ def build(setting: Setting) -> Model:
     with tf1.variable_scope("head", use_resource=setting.use_resource):
         kernel = tf1.get_variable("kernel", [2 * DIM, 1])
     from_table = fe.nn.fused_safe_embedding_lookup_sparse(
-        table, ids["table"], fusion_version=setting.version
+        table, ids["table"], max_norm=1.5, fusion_version=setting.version
     )
     predictions = tf.concat([from_table, from_column], axis=1) @ kernel
     loss = tf.reduce_mean((predictions - labels) ** 2)

@@ -29,6 +29,7 @@ int64_t CopyRows(const TableView& table, Span<const Id> ids, int64_t begin, int6
     }
     const Id id = ids[i];
     if (!is_valid(id)) return i;
+    if (row_bytes == 0) continue;  // an empty tensor has no memory, and memcpy must not get null
     std::memcpy(out + i * row_bytes, table.data + id * row_bytes, static_cast<size_t>(row_bytes));
   }
   return end;
