@@ -109,6 +109,20 @@ def test_gradient_is_indexed_slices(dtype):
     np.testing.assert_array_equal(grad.dense_shape, [4, 3])
 
 
+@pytest.mark.parametrize("dtype", VALUE_DTYPES, ids=dtype_name)
+def test_gradient_merges_duplicates(dtype):
+    """Ids in the order of their first occurrence; 16-bit rows are summed in float32."""
+    table = tf.cast(np.ones((4, 1)), dtype)
+    ids = tf.constant([2, 0] + [2] * 2048, tf.int64)
+    top_grad = tf.cast([[1.0], [7.0]] + [[2.0**-9]] * 2048, dtype)
+    with tf.GradientTape() as tape:
+        tape.watch(table)
+        out = fe.raw_ops.FusedEmbeddingGather(params=table, ids=ids)
+    grad = tape.gradient(out, table, output_gradients=top_grad)
+    np.testing.assert_array_equal(grad.indices, [2, 0])
+    np.testing.assert_array_equal(grad.values, [[5.0], [7.0]])
+
+
 def test_gradient_of_a_variable():
     variable, ids = tf.Variable(np.ones((4, 3))), tf.constant([2, 0], tf.int64)
     with tf.GradientTape() as tape:

@@ -118,6 +118,29 @@ def test_matches_oracle_on_random_input(version, batch, options, dim):
     )
 
 
+@pytest.mark.parametrize("combiner", oracle.lookup.COMBINERS)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_row_flagged_empty_is_zero_and_passes_no_gradient(version, combiner):
+    """Whatever its pairs are: here two, of different weights."""
+    batch = Batch([1, 2, 3], [0, 0, 1], 2, [0.5, 3.0, 1.0])
+    options = Options(combiner, is_weighted=True)
+    inputs, _ = stages.post_lookup(version, batch, options, stages.make_table())
+    if version == "v1":
+        inputs["row_empty_and_invalid_flags"] = np.array([1, 0, 1, 1, 1], np.int32)
+    else:
+        inputs["is_row_empty"] = np.array([True, False])
+    weights = weights_of(version, inputs)
+    with tf.GradientTape() as tape:
+        tape.watch([weights, inputs["emb_shards"]])
+        out = forward(version, with_weights(version, inputs, weights), options)
+    weights_grad, shards_grad = tape.gradient(out, [weights, inputs["emb_shards"]])
+    np.testing.assert_array_equal(out[0], np.zeros(3))
+    assert np.any(out[1])
+    np.testing.assert_array_equal(weights_grad[0][:2], np.zeros(2))
+    np.testing.assert_array_equal(shards_grad[0][:2], np.zeros((2, 3)))
+    assert np.any(shards_grad[0][2])
+
+
 @pytest.mark.parametrize("max_norm", [None, 1.0])
 @pytest.mark.parametrize("combiner", oracle.lookup.COMBINERS)
 @pytest.mark.parametrize("version", VERSIONS)

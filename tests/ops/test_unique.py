@@ -50,10 +50,11 @@ def test_matches_oracle_on_random_input(ids):
     assert_matches_oracle(ids)
 
 
-@pytest.mark.parametrize("num_distinct", [1, 1000, 10**9])
+@pytest.mark.parametrize("limit", [1, 1000, 10**9, 2**62])
 @pytest.mark.parametrize(("key_type", "counter_type"), TYPES, ids=dtype_name)
-def test_properties_of_large_input(key_type, counter_type, num_distinct):
-    ids = np.random.default_rng(0).integers(0, num_distinct, 100_000)
+def test_properties_of_large_input(key_type, counter_type, limit):
+    limit = min(limit, key_type.max)
+    ids = np.random.default_rng(0).integers(-limit, limit, 100_000)
     keys, idx, counts = (t.numpy() for t in run(ids, key_type, counter_type))
     np.testing.assert_array_equal(keys[idx], ids)
     assert len(np.unique(keys)) == len(keys)
