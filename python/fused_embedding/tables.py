@@ -94,6 +94,17 @@ def _shard(part: Any) -> Shard:
     return Shard(tensor, part if hasattr(part, "op") else tensor)
 
 
+def _check_same_table(shard: Shard, first: Shard, name: str, first_name: str) -> None:
+    same_rows = shard.row_shape.is_compatible_with(first.row_shape)
+    if shard.dtype == first.dtype and same_rows:
+        return
+    error = ValueError if shard.dtype == first.dtype else TypeError
+    raise error(
+        f"shards must be of one table, but {name} has dtype {shard.dtype.name} and rows of shape "
+        f"{shard.row_shape}, and {first_name} has {first.dtype.name} and {first.row_shape}"
+    )
+
+
 def as_shards(params: Any, argument: str) -> list[Shard]:
     """Normalises what a user passes as an embedding table.
 
@@ -114,17 +125,7 @@ def as_shards(params: Any, argument: str) -> list[Shard]:
     shards = [_shard(part) for part in _parts(params)]
     first = shards[0]
     for i, shard in enumerate(shards):
-        error = None
-        if shard.dtype != first.dtype:
-            error = TypeError
-        elif not shard.row_shape.is_compatible_with(first.row_shape):
-            error = ValueError
-        if error is not None:
-            raise error(
-                f"{argument} must be shards of one table, but {argument}[{i}] has dtype "
-                f"{shard.dtype.name} and rows of shape {shard.row_shape}, and {argument}[0] has "
-                f"{first.dtype.name} and {first.row_shape}"
-            )
+        _check_same_table(shard, first, f"{argument}[{i}]", f"{argument}[0]")
     if first.dtype not in VALUE_DTYPES:
         raise UnsupportedDtypeError(
             f"{argument} has dtype {first.dtype.name}; fused lookups need one of "
