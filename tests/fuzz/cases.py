@@ -211,6 +211,14 @@ def make_post(version, must_be_weighted=False):
     return make
 
 
+def make_post_to_last_row(rng):
+    """Arguments of v2 as the lookup that is not safe: rows in order, none filled."""
+    args = make_post("v2")(rng)
+    indices = args["indices_before_unique"]
+    args["indices_before_unique"] = indices[np.argsort(indices[:, 0], kind="stable")]
+    return args | {"rows_end_at_last_id": True, "fill_empty_row": False}
+
+
 def make_post_grad(version, of_weights=False):
     """Arguments of a gradient op: those of the post op, without what it does not take."""
 
@@ -287,8 +295,12 @@ def post_args(args):
 
 
 def check_post(args, got):
-    num_rows = num_rows_of(args["sp_dense_shape"])
     row_ids = row_ids_of(args)
+    if args.get("rows_end_at_last_id"):
+        assert all(np.diff(row_ids) >= 0)
+        num_rows = int(max(row_ids, default=-1)) + 1
+    else:
+        num_rows = num_rows_of(args["sp_dense_shape"])
     assert not len(row_ids) or (min(row_ids) >= 0 and max(row_ids) < num_rows)
     want = oracle.lookup.post_lookup(
         rows_of(args), row_ids, num_rows, args["combiner"], weights_of(args), max_norm_of(args)
@@ -406,6 +418,7 @@ OPS = (
     Op("FusedEmbeddingSparsePreLookUp", make_pre_lookup, check_pre_lookup),
     Op("FusedEmbeddingSparsePostLookUp", make_post("v1"), check_post),
     Op("FusedEmbeddingSparsePostLookUpV2", make_post("v2"), check_post),
+    Op("FusedEmbeddingSparsePostLookUpV2", make_post_to_last_row, check_post),
     Op("FusedEmbeddingSparsePostLookUpGrad", make_post_grad("v1"), check_post_grad),
     Op("FusedEmbeddingSparsePostLookUpV2Grad", make_post_grad("v2"), check_post_grad),
     Op(

@@ -123,6 +123,7 @@ def mutate(rng, args):
         value = tf.constant(mutate_array(rng, value.numpy()))
     elif isinstance(value, np.ndarray):
         value = mutate_array(rng, value)
-        if name == "sp_dense_shape" and np.any((abs(value) > SMALL) & (abs(value) < HUGE)):
+        counts_rows = name in ("sp_dense_shape", "indices_before_unique")
+        if counts_rows and np.any((abs(value) > SMALL) & (abs(value) < HUGE)):
             value = args[name]
     return args | {name: value}

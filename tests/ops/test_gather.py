@@ -123,6 +123,32 @@ def test_gradient_merges_duplicates(dtype):
     np.testing.assert_array_equal(grad.values, [[5.0], [7.0]])
 
 
+def test_gradient_of_ids_that_are_unique_by_promise():
+    table, ids = tf.ones((4, 3)), tf.constant([2, 0], tf.int64)
+    with tf.GradientTape() as tape:
+        tape.watch(table)
+        out = fe.raw_ops.FusedEmbeddingGather(params=table, ids=ids, ids_are_unique=True)
+    grad = tape.gradient(out, table)
+    np.testing.assert_array_equal(grad.indices, [2, 0])
+    np.testing.assert_array_equal(grad.values, np.ones((2, 3)))
+
+
+@pytest.mark.parametrize("params_shape", [None, [4, 2, 3]])
+def test_gradient_of_a_variable_has_the_shape_of_its_rows(params_shape):
+    variable, attrs = tf.Variable(np.ones((4, 2, 3))), {}
+    if params_shape is not None:
+        attrs["params_shape"] = params_shape
+    with tf.GradientTape() as tape:
+        tape.watch(variable.handle)
+        out = fe.raw_ops.FusedEmbeddingResourceGather(
+            resource=variable.handle, ids=np.array([3]), dtype=tf.float64, **attrs
+        )
+    grad = tape.gradient(out, variable.handle, output_gradients=tf.ones_like(out))
+    assert out.shape == [1, 6]
+    assert grad.values.shape == [1, 2, 3]
+    np.testing.assert_array_equal(grad.dense_shape, [4, 2, 3])
+
+
 def test_gradient_of_a_variable():
     variable, ids = tf.Variable(np.ones((4, 3))), tf.constant([2, 0], tf.int64)
     with tf.GradientTape() as tape:

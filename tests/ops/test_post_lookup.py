@@ -152,6 +152,57 @@ def test_v2_without_filling_leaves_empty_rows_zero():
         np.testing.assert_array_equal(got.emb_vectors, [table[1], np.zeros(3), table[2]])
 
 
+def run_v2(rows, **attrs):
+    """Ids 0, 1, ... of a table of ones, in the given rows."""
+    return fe.raw_ops.FusedEmbeddingSparsePostLookUpV2(
+        emb_shards=[np.ones((len(rows), 2))],
+        partition_permutation=np.zeros((0, 2), np.int32),
+        sp_dense_shape=int64(7, 1),
+        indices_before_unique=np.array([[row, 0] for row in rows], np.int64).reshape(-1, 2),
+        is_row_empty=np.zeros(0, bool),
+        unique_idxs=np.arange(len(rows), dtype=np.int32),
+        combiner="sum",
+        **attrs,
+    )
+
+
+@pytest.mark.parametrize("rows", [[], [0], [0, 0, 2], [3], [9]])
+def test_rows_end_at_last_id(rows):
+    got = run_v2(rows, rows_end_at_last_id=True)
+    want = np.bincount(rows, minlength=0) if rows else np.zeros(0)
+    np.testing.assert_array_equal(got.feature_nums, want)
+    np.testing.assert_array_equal(got.emb_vectors, np.stack([want, want], axis=1))
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([2, 1], r"indices_before_unique\[1, 0\] = 1 follows 2; call tf.sparse.reorder first"),
+        ([0, -1], r"indices_before_unique\[1, 0\] = -1"),
+        ([-5], r"indices_before_unique\[0, 0\] = -5"),
+    ],
+)
+def test_rows_end_at_last_id_rejects(rows, message):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        run_v2(rows, rows_end_at_last_id=True)
+
+
+@pytest.mark.parametrize("row", [2**62, 2**63 - 1])
+def test_rows_end_at_last_id_with_more_rows_than_memory(row):
+    with pytest.raises((tf.errors.InvalidArgumentError, tf.errors.ResourceExhaustedError)):
+        run_v2([0, row], rows_end_at_last_id=True)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_rejects_partition_axis_other_than_0(version):
+    inputs, _ = stages.post_lookup(version, BATCHES["one_pair"], Options(), stages.make_table())
+    name = {"v1": "FusedEmbeddingSparsePostLookUp", "v2": "FusedEmbeddingSparsePostLookUpV2"}
+    with pytest.raises(
+        (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError), match="partition_axis"
+    ):
+        getattr(fe.raw_ops, name[version])(**inputs, combiner="sum", partition_axis=1)
+
+
 # What is changed of valid inputs of two shards, and what the error names.
 MALFORMED_V2 = {
     "row_too_large": (
