@@ -43,7 +43,7 @@ def _gather_grad(op: tf.Operation, rows_grad: tf.Tensor) -> list[Any]:
     params = op.inputs[0]
     with colocate_with(params):
         shape = tf.shape(params, out_type=tf.int64)
-        return [_table_grad(op, rows_grad, shape, params.shape.rank), None]
+    return [_table_grad(op, rows_grad, shape, params.shape.rank), None]
 
 
 @tf.RegisterGradient("FusedEmbeddingResourceGather")
