@@ -27,7 +27,7 @@ NAMES = (
 
 def digests(num_threads):
     """Digests by name, from a process of its own: TensorFlow fixes its threads once."""
-    path = os.pathsep.join([str(HERE.parents[1] / "python"), *sys.path])
+    path = os.pathsep.join(sys.path)  # the package under test, installed or in place
     done = subprocess.run(
         [sys.executable, str(HERE / "thread_digests.py"), str(num_threads)],
         env=os.environ | {"PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"},
