@@ -1,6 +1,8 @@
 #include "tf_ops/core/lookup/post_lookup_grad.h"
 
 #include <algorithm>
+#include <cstring>
+#include <type_traits>
 
 #include "tf_ops/core/lookup/row_math.h"
 
@@ -87,6 +89,35 @@ class RowGradient {
   const T* combined_grad_;
 };
 
+// Whether adding pair by pair to gradients in memory beats grouping the pairs first: one thread is
+// enough for them, and the gradients stay in its cache. Both ways add in the same order.
+template <typename T>
+bool IsSmall(const Pairs<T>& pairs) {
+  constexpr int64_t kMaxGradBytes = 256 * 1024;  // a share of the L2 cache
+  constexpr int64_t kMaxValues = 128 * 1024;     // of all pairs: some 50 microseconds
+  // A 16-bit gradient must not be rounded at each addition; max_norm needs a whole gradient.
+  if (!std::is_same_v<T, ComputeType<T>> || pairs.max_norm >= 0) return false;
+  const int64_t row_bytes = pairs.dim * static_cast<int64_t>(sizeof(T));
+  return pairs.dim > 0 && pairs.rows.size <= kMaxGradBytes / row_bytes &&
+         pairs.num_pairs() <= kMaxValues / pairs.dim;
+}
+
+template <typename T>
+FE_INLINE void AddPairByPair(const Pairs<T>& pairs, Span<const ComputeType<T>> row_scale,
+                             const T* combined_grad, Span<T* const> rows_grad) {
+  const int64_t dim = pairs.dim;
+  for (T* row_grad : rows_grad) std::memset(row_grad, 0, static_cast<size_t>(dim) * sizeof(T));
+  ForEachBlock(dim, [&](auto width_constant, int64_t column, int64_t width) FE_INLINE_LAMBDA {
+    constexpr int64_t kWidth = decltype(width_constant)::value;
+    for (int64_t k = 0; k < pairs.num_pairs(); ++k) {
+      const int64_t row = pairs.row_ids[k];
+      if (row_scale[row] == 0) continue;
+      AddScaled<kWidth>(row_scale[row] * pairs.weight(k), combined_grad + row * dim + column, width,
+                        rows_grad[pairs.unique_idx[k]] + column);
+    }
+  });
+}
+
 }  // namespace
 
 template <typename T>
@@ -95,7 +126,10 @@ Status PlanPostLookupGrad(const Pairs<T>& pairs, Span<const int32_t> num_ids,
   using C = ComputeType<T>;
   FE_RETURN_IF_ERROR(CheckPairs(pairs));
   FE_RETURN_IF_ERROR(CheckRowIds(pairs.row_ids, pairs.num_rows));
-  FE_RETURN_IF_ERROR(GroupByUnique(pairs.unique_idx, pairs.rows.size, &plan->by_unique));
+  plan->is_grouped = !IsSmall(pairs);
+  if (plan->is_grouped) {
+    FE_RETURN_IF_ERROR(GroupByUnique(pairs.unique_idx, pairs.rows.size, &plan->by_unique));
+  }
   if (num_ids.empty() || !pairs.weights.empty()) return RowScales(pairs, &plan->row_scale);
   if (num_ids.size != pairs.num_rows) {
     return InvalidArgument("feature_nums must have one entry for each of the ", pairs.num_rows,
@@ -113,6 +147,14 @@ template <typename T>
 void RunPostLookupGrad(const CpuExec& exec, const Pairs<T>& pairs,
                        const PostLookupGradPlan<T>& plan, Span<const T> combined_grad,
                        Span<T* const> rows_grad) {
+  if constexpr (std::is_same_v<T, ComputeType<T>>) {
+    if (!plan.is_grouped) {
+      WithSimd([&]() FE_INLINE_LAMBDA {
+        AddPairByPair(pairs, plan.row_scale.span(), combined_grad.data, rows_grad);
+      });
+      return;
+    }
+  }
   const RowGradient<T> gradient(pairs, plan, combined_grad);
   const int64_t num_unique = pairs.rows.size;
   const int64_t pairs_of_id = 1 + pairs.num_pairs() / std::max<int64_t>(num_unique, 1);

@@ -19,7 +19,8 @@ namespace fused_embedding {
 
 template <typename T>
 struct PostLookupGradPlan {
-  PairGroups by_unique;
+  bool is_grouped = true;            // false: small enough for one thread, which needs no groups
+  PairGroups by_unique;              // where is_grouped
   Buffer<ComputeType<T>> row_scale;  // [num_rows]
 };
 

@@ -29,21 +29,22 @@ class PositionTable {
   }
 
   // The position stored for the id with this hash; stores `position` when there is none.
-  // `is_same(stored)` tells whether a stored position has the id sought.
+  // `is_same(p)` tells whether position p has the id sought, which `position` must have.
   template <typename IsSame>
   Index FindOrInsert(uint64_t hash, Index position, const IsSame& is_same) {
     for (uint64_t slot = hash & mask_;; slot = (slot + 1) & mask_) {
-      const Index stored = slots_[static_cast<int64_t>(slot)];
-      if (stored == kFree) {
-        slots_[static_cast<int64_t>(slot)] = position;
-        return position;
-      }
-      if (is_same(stored)) return stored;
+      Index& stored = slots_[static_cast<int64_t>(slot)];
+      // Whether an id is new cannot be predicted: a mask instead of a branch, -1 where it is free.
+      const Index is_free = stored >> (8 * sizeof(Index) - 1);
+      const Index candidate = (position & is_free) | (stored & ~is_free);
+      if (!is_same(candidate)) continue;
+      stored = candidate;
+      return candidate;
     }
   }
 
  private:
-  static constexpr Index kFree = -1;
+  static constexpr Index kFree = -1;  // all bits set
   Buffer<Index> slots_;
   uint64_t mask_ = 0;
 };
@@ -57,9 +58,10 @@ Status UniqueOnOneThread(Span<const Id> ids, Span<Index> unique_idx, UniquePlan<
   for (int64_t i = 0; i < ids.size; ++i) {
     const Id id = ids[i];
     const Index next = static_cast<Index>(num_unique);
+    unique_ids[num_unique] = id;  // stays if the id is new
     unique_idx[i] = table.FindOrInsert(HashId(id), next,
-                                       [&](Index stored) { return unique_ids[stored] == id; });
-    if (unique_idx[i] == next) unique_ids[num_unique++] = id;
+                                       [&](Index position) { return unique_ids[position] == id; });
+    num_unique += unique_idx[i] == next;
   }
   plan->num_unique = num_unique;
   return Status();
