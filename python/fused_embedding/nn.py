@@ -4,11 +4,12 @@ The results are those of `tf.nn.safe_embedding_lookup_sparse`, forward and gradi
 a table is `tf.IndexedSlices` whose ids are distinct, in the order of their first occurrence.
 """
 
+import numbers
 from typing import Any, Literal
 
 import tensorflow as tf
 
-from fused_embedding.lookup import LOOKUPS, LookupOptions, make_options, run_lookup
+from fused_embedding.lookup import LOOKUPS, make_options, run_lookup
 from fused_embedding.sparse_ids import as_sparse_ids
 from fused_embedding.stock_signatures import (
     embedding_lookup_sparse,
@@ -32,7 +33,7 @@ PartitionStrategy = Literal["div", "mod", "mod_ev", "hash"]
 
 def _none_if_negative(default_id: Any) -> Any:
     """DeepRec's default_id: a negative one is none."""
-    return None if isinstance(default_id, int) and default_id < 0 else default_id
+    return None if isinstance(default_id, numbers.Integral) and default_id < 0 else default_id
 
 
 def _reject_blocknums(blocknums: Any) -> None:
@@ -41,14 +42,6 @@ def _reject_blocknums(blocknums: Any) -> None:
             "blocknums tells how many blocks of a dynamic-dimension embedding variable each id "
             f"reads, and there is no such variable yet, got {blocknums}; pass None"
         )
-
-
-def _lookup(
-    version: str, params: Any, ids: Any, weights: Any, arguments: str, options: LookupOptions
-) -> tf.Tensor:
-    table_argument, ids_argument = arguments.split()
-    shards = as_shards(params, table_argument)
-    return run_lookup(version, shards, as_sparse_ids(ids, weights, ids_argument), options)
 
 
 def fused_safe_embedding_lookup_sparse(
@@ -118,14 +111,9 @@ def fused_safe_embedding_lookup_sparse(
         prune=bool(prune),
     )
     with tf.compat.v1.name_scope(name, "fused_safe_embedding_lookup_sparse"):
-        return _lookup(
-            fusion_version,
-            embedding_weights,
-            sparse_ids,
-            sparse_weights,
-            "embedding_weights sparse_ids",
-            options,
-        )
+        shards = as_shards(embedding_weights, "embedding_weights")
+        ids = as_sparse_ids(sparse_ids, sparse_weights, "sparse_ids")
+        return run_lookup(fusion_version, shards, ids, options)
 
 
 def fused_embedding_lookup_sparse(
@@ -175,7 +163,8 @@ def fused_embedding_lookup_sparse(
         fill_empty_row=bool(fill_empty_row),
     )
     with tf.compat.v1.name_scope(name, "fused_embedding_lookup_sparse"):
-        return _lookup("v1", params, sp_ids, sparse_weights, "params sp_ids", options)
+        shards = as_shards(params, "params")
+        return run_lookup("v1", shards, as_sparse_ids(sp_ids, sparse_weights, "sp_ids"), options)
 
 
 def fused_embedding_lookup_sparse_v2(
@@ -225,4 +214,5 @@ def fused_embedding_lookup_sparse_v2(
         fill_empty_row=bool(fill_empty_row),
     )
     with tf.compat.v1.name_scope(name, "fused_embedding_lookup_sparse_v2"):
-        return _lookup("v2", params, sp_ids, sparse_weights, "params sp_ids", options)
+        shards = as_shards(params, "params")
+        return run_lookup("v2", shards, as_sparse_ids(sp_ids, sparse_weights, "sp_ids"), options)

@@ -110,6 +110,12 @@ def test_default_id_may_be_a_numpy_integer(lookup):
     np.testing.assert_allclose(got, make_table()[[3]])
 
 
+@pytest.mark.parametrize("lookup", ALL)
+def test_negative_numpy_default_id_means_none(lookup):
+    got = lookup(table(), sparse([], [], 1), default_id=np.int64(-1))
+    np.testing.assert_array_equal(got, np.zeros_like(got))
+
+
 @pytest.mark.parametrize("version", ["v1", "v2"])
 def test_default_id_outside_the_table(version):
     with pytest.raises(tf.errors.InvalidArgumentError, match="99"):
