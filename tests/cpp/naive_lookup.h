@@ -69,33 +69,36 @@ inline double NaiveClip(const LookupCase& in, size_t u) {
   return in.max_norm >= 0 && norm > in.max_norm ? in.max_norm / norm : 1;
 }
 
+// What each row's denominator is made of: the sum of w, or of w^2.
+inline std::vector<double> NaiveTerms(const LookupCase& in) {
+  const bool is_sum = in.combiner == Combiner::kSum;
+  std::vector<double> terms(static_cast<size_t>(in.num_rows), is_sum ? 1 : 0);
+  for (size_t k = 0; k < in.num_pairs() && !is_sum; ++k) {
+    const double w = in.weight(k);
+    terms[static_cast<size_t>(in.row_ids[k])] += in.combiner == Combiner::kSqrtn ? w * w : w;
+  }
+  return terms;
+}
+
 // What the sum of each row is multiplied by.
 inline std::vector<double> NaiveScales(const LookupCase& in) {
-  std::vector<double> scales(static_cast<size_t>(in.num_rows), 0);
-  for (size_t k = 0; k < in.num_pairs(); ++k) {
-    const double w = in.weight(k);
-    scales[static_cast<size_t>(in.row_ids[k])] += in.combiner == Combiner::kSqrtn ? w * w : w;
-  }
+  std::vector<double> scales = NaiveTerms(in);
   for (int64_t row = 0; row < in.num_rows; ++row) {
     double& scale = scales[static_cast<size_t>(row)];
     const double denominator = in.combiner == Combiner::kSqrtn ? std::sqrt(scale) : scale;
-    if (in.combiner == Combiner::kSum) {
-      scale = 1;
-    } else {
-      scale = denominator == 0 ? 0 : 1 / denominator;
-    }
-    if (in.IsZeroRow(row)) scale = 0;
+    scale = denominator == 0 || in.IsZeroRow(row) ? 0 : 1 / denominator;
   }
   return scales;
 }
 
 inline Matrix NaiveCombine(const LookupCase& in) {
   Matrix combined = ZeroMatrix(static_cast<size_t>(in.num_rows), in.dim);
+  const std::vector<double> terms = NaiveTerms(in);
   const std::vector<double> scales = NaiveScales(in);
   for (size_t k = 0; k < in.num_pairs(); ++k) {
-    if (in.IsZeroRow(in.row_ids[k])) continue;
     const size_t u = static_cast<size_t>(in.unique_idx[k]);
     const size_t row = static_cast<size_t>(in.row_ids[k]);
+    if (in.IsZeroRow(in.row_ids[k]) || terms[row] == 0) continue;
     for (size_t d = 0; d < combined[row].size(); ++d) {
       combined[row][d] += scales[row] * in.weight(k) * NaiveClip(in, u) * in.embeddings[u][d];
     }

@@ -152,6 +152,17 @@ def test_v2_without_filling_leaves_empty_rows_zero():
         np.testing.assert_array_equal(got.emb_vectors, [table[1], np.zeros(3), table[2]])
 
 
+@pytest.mark.parametrize("combiner", ["mean", "sqrtn"])
+def test_zero_denominator_gives_zero_whatever_the_embeddings_are(combiner):
+    table = tf.constant([[np.nan, 1.0], [np.inf, 2.0]])
+    ids = tf.SparseTensor([[0, 0], [0, 1], [1, 0]], tf.constant([0, 1, 1], tf.int64), [2, 2])
+    weights = tf.SparseTensor(ids.indices, tf.constant([0.0, 0.0, 1.0]), [2, 2])
+    want = tf.nn.embedding_lookup_sparse(table, ids, weights, combiner=combiner)
+    got = fe.nn.embedding_lookup_sparse(table, ids, weights, combiner=combiner)
+    np.testing.assert_array_equal(got, [[0, 0], [np.inf, 2]])
+    np.testing.assert_array_equal(got, want)
+
+
 def run_v2(rows, **attrs):
     """Ids 0, 1, ... of a table of ones, in the given rows."""
     return fe.raw_ops.FusedEmbeddingSparsePostLookUpV2(

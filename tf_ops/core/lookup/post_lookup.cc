@@ -22,11 +22,13 @@ class RowCombiner {
   FE_INLINE void Combine(int64_t begin, int64_t end, T* combined, int32_t* num_ids) const {
     const int64_t last_pair = groups_.end(end - 1);
     for (int64_t row = begin; row < end; ++row) {
-      const bool is_zero = pairs_.IsZeroRow(row);
       const int64_t first = groups_.begin(row);
-      const int64_t stop = is_zero ? first : groups_.end(row);
+      int64_t stop = pairs_.IsZeroRow(row) ? first : groups_.end(row);
       num_ids[row] = static_cast<int32_t>(stop - first);
-      const C scale = Scale(first, stop);
+      const C terms = SumOfTerms(first, stop);
+      // As tf.math.div_no_nan: a zero denominator gives 0 even for embeddings that are not finite.
+      if (terms == 0) stop = first;
+      const C scale = RowScale(pairs_.combiner, terms);
       ForEachBlock(
           pairs_.dim, [&](auto width_constant, int64_t column, int64_t width) FE_INLINE_LAMBDA {
             constexpr int64_t kWidth = decltype(width_constant)::value;
@@ -44,14 +46,15 @@ class RowCombiner {
   }
 
  private:
-  FE_INLINE C Scale(int64_t first, int64_t stop) const {
+  // What RowScale makes the row's factor of.
+  FE_INLINE C SumOfTerms(int64_t first, int64_t stop) const {
     if (pairs_.combiner == Combiner::kSum) return 1;
-    if (pairs_.weights.empty()) return RowScale(pairs_.combiner, static_cast<C>(stop - first));
+    if (pairs_.weights.empty()) return static_cast<C>(stop - first);
     C sum = 0;
     for (int64_t i = first; i < stop; ++i) {
       sum += DenominatorTerm(pairs_.combiner, pairs_.weight(groups_.pair(i)));
     }
-    return RowScale(pairs_.combiner, sum);
+    return sum;
   }
 
   FE_INLINE void Prefetch(int64_t i, int64_t last_pair) const {
