@@ -1,7 +1,7 @@
 """The registered ops, with keyword arguments named as the op's inputs and attrs.
 
 docs/op_reference.md describes each. Inputs that an op does not look at may be left out: the weights
-of an unweighted lookup. A Tensor in graph and eager mode, as from `tf.raw_ops`.
+of an unweighted lookup. They return what `tf.raw_ops` would, in graphs and eagerly.
 """
 
 import functools

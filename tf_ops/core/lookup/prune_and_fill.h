@@ -14,7 +14,6 @@
 #include <cstdint>
 
 #include "tf_ops/core/base/dtype.h"
-#include "tf_ops/core/base/exec.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 
