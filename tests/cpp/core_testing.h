@@ -37,6 +37,17 @@ inline int64_t RandomInt(Random* random, int64_t low, int64_t high) {
   return std::uniform_int_distribution<int64_t>(low, high)(*random);
 }
 
+// The inverse of Mix64: ids with any hash that one likes.
+inline uint64_t InverseMix64(uint64_t x) {
+  // The multipliers' inverses modulo 2^64; x ^= x >> 33 is its own inverse.
+  x ^= x >> 33;
+  x *= 0x9cb4b2f8129337dbULL;
+  x ^= x >> 33;
+  x *= 0x4f74430c22a54005ULL;
+  x ^= x >> 33;
+  return x;
+}
+
 inline bool RandomBool(Random* random, double probability = 0.5) {
   return std::bernoulli_distribution(probability)(*random);
 }

@@ -93,16 +93,6 @@ TEST(Unique, TakesNoIds) {
   EXPECT_TRUE(result.ids.empty() && result.idx.empty() && result.counts.empty());
 }
 
-uint64_t InverseMix64(uint64_t x) {
-  // The multipliers' inverses modulo 2^64; x ^= x >> 33 is its own inverse.
-  x ^= x >> 33;
-  x *= 0x9cb4b2f8129337dbULL;
-  x ^= x >> 33;
-  x *= 0x4f74430c22a54005ULL;
-  x ^= x >> 33;
-  return x;
-}
-
 // Ids that start in one slot of the hash table, and belong to one thread.
 TEST(Unique, IsRightWhereAllHashesCollide) {
   std::vector<int64_t> ids;

@@ -3,11 +3,13 @@
 
 #include <cstdint>
 
+#include "tf_ops/core/base/simd.h"
+
 namespace fused_embedding {
 
 // A bijection of 64-bit values whose output bits all depend on all input bits.
 // Source: the finaliser of MurmurHash3 (Appleby, public domain), fmix64.
-inline uint64_t Mix64(uint64_t x) {
+FE_INLINE uint64_t Mix64(uint64_t x) {
   x ^= x >> 33;
   x *= 0xff51afd7ed558ccdULL;
   x ^= x >> 33;

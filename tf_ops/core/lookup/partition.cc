@@ -41,12 +41,10 @@ class ShardMap {
         return id < 0 || id / num_shards_ >= shard_rows_[shard] ? -1 : shard;
       }
       case PartitionStrategy::kModEv:
-        return FloorMod(id, kDeepRecBuckets) % num_shards_;
       case PartitionStrategy::kHash:
-        return static_cast<int64_t>(Mix64(static_cast<uint64_t>(id)) %
-                                    static_cast<uint64_t>(num_shards_));
+        break;
     }
-    return -1;
+    return PartitionOfKey(strategy_, id, num_shards_);
   }
 
   // The error for an id without a shard, at this position of the batch.
@@ -119,6 +117,20 @@ Status ParsePartitionStrategy(const std::string& name, PartitionStrategy* strate
     return Status();
   }
   return InvalidArgument("partition_strategy must be div, mod, mod_ev or hash, got ", name);
+}
+
+int64_t PartitionOfKey(PartitionStrategy strategy, int64_t key, int64_t num_shards) {
+  switch (strategy) {
+    case PartitionStrategy::kModEv:
+      return FloorMod(key, kDeepRecBuckets) % num_shards;
+    case PartitionStrategy::kHash:
+      return static_cast<int64_t>(Mix64(static_cast<uint64_t>(key)) %
+                                  static_cast<uint64_t>(num_shards));
+    case PartitionStrategy::kDiv:
+    case PartitionStrategy::kMod:
+      break;
+  }
+  return -1;
 }
 
 Status PlanPartition(const PartitionInput& in, Span<int32_t> permutation,

@@ -28,6 +28,10 @@ enum class PartitionStrategy {
 // InvalidArgument for a name that is not div, mod, mod_ev or hash.
 Status ParsePartitionStrategy(const std::string& name, PartitionStrategy* strategy);
 
+// The shard of a key where that does not depend on the shards' rows: kModEv and kHash. -1 for
+// others.
+int64_t PartitionOfKey(PartitionStrategy strategy, int64_t key, int64_t num_shards);
+
 struct PartitionInput {
   Span<const int64_t> ids;         // [n]
   Span<const int64_t> shard_rows;  // [P] rows of each shard; not looked at by kModEv and kHash

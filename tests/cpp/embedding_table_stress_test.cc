@@ -1,0 +1,286 @@
+// Tables under many threads, many keys, chosen keys and too little memory.
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+
+#include "tests/cpp/table_testing.h"
+#include "tf_ops/core/base/hash.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define FE_SKIP_UNDER_SANITIZERS(why) GTEST_SKIP() << "under a sanitizer: " why
+#else
+#define FE_SKIP_UNDER_SANITIZERS(why) static_cast<void>(0)
+#endif
+
+namespace fused_embedding {
+namespace {
+
+// --- Threads ---
+
+constexpr int64_t kThreadKeys = 3000;
+constexpr int kRounds = 60;
+
+void AddToRows(const RowLayout& layout, const RowBatch& batch) {
+  for (int64_t i = 0; i < batch.n; ++i) {
+    if (batch.rows[i] == nullptr) continue;
+    float* value = reinterpret_cast<float*>(batch.rows[i] + layout.value_offset());
+    for (int64_t d = 0; d < layout.dim; ++d) value[d] += 1.0f;
+  }
+}
+
+// Rows are whole: all their numbers were changed alike.
+void ExpectWhole(const float* value, int64_t dim) {
+  for (int64_t d = 1; d < dim; ++d) ASSERT_EQ(value[d], value[0]) << "a row is torn";
+}
+
+// One trainer: a lookup and an update by handle of random keys in each round.
+void Train(EmbeddingTable* table, int seed, std::vector<std::atomic<int64_t>>* counts) {
+  Random random(seed);
+  const int64_t dim = table->config().layout.dim;
+  for (int round = 0; round < kRounds; ++round) {
+    std::set<int64_t> distinct;
+    while (distinct.size() < 512) distinct.insert(RandomInt(&random, 0, kThreadKeys - 1));
+    const Ints keys(distinct.begin(), distinct.end());
+    LookupArgs args;
+    for (const int64_t key : keys) {
+      args.counts.push_back(static_cast<int32_t>(RandomInt(&random, 1, 3)));
+      (*counts)[static_cast<size_t>(key)] += args.counts.back();
+    }
+    const Lookup lookup = LookUp(table, keys, args);
+    ASSERT_TRUE(IsOk(lookup.status));
+    for (size_t i = 0; i < keys.size(); ++i) {
+      ExpectWhole(lookup.values.data() + static_cast<int64_t>(i) * dim, dim);
+    }
+    ASSERT_TRUE(IsOk(table->ForEachRow(SerialExec(), View(keys), View(lookup.handles), AddToRows)));
+  }
+}
+
+TEST(EmbeddingTableStressTest, ThreadsLoseNoCountAndNoUpdate) {
+  TableConfig config = TestConfig();
+  config.layout.dim = 12;
+  config.initializer.a = 0.0;
+  const auto table = MakeTable(config);
+  std::vector<std::atomic<int64_t>> counts(kThreadKeys);
+  std::atomic<bool> is_over{false};
+  // Beside the trainers: evaluation, saving, an expiry that finds nothing, a slot that comes.
+  const auto look_on = [&] {
+    Ints keys(kThreadKeys);
+    for (size_t i = 0; i < keys.size(); ++i) keys[i] = static_cast<int64_t>(i);
+    const ThreadedExec exec(2);
+    for (int round = 0; !is_over; ++round) {
+      const Lookup lookup = LookUp(table.get(), keys, {{}, 0, false}, exec);
+      for (int64_t i = 0; i < kThreadKeys; ++i) ExpectWhole(lookup.values.data() + i * 12, 12);
+      for (const auto& [key, row] : ContentsOf(*table).rows) {
+        float value[12];
+        std::memcpy(value, row.data() + sizeof(RowHeader), sizeof(value));
+        ExpectWhole(value, 12);
+      }
+      int64_t num_expired = 0;
+      EXPECT_TRUE(IsOk(table->Expire(exec, {0, 1000, 0.0}, &num_expired)));
+      EXPECT_EQ(num_expired, 0);
+      const Slot slot{"slot" + std::to_string(round % 4), 3, 0.5};
+      EXPECT_TRUE(IsOk(table->EnsureSlots({&slot, 1})));
+      EXPECT_LE(table->Statistics().size, kThreadKeys);
+    }
+  };
+  std::vector<std::thread> trainers;
+  for (int t = 0; t < 8; ++t) trainers.emplace_back(Train, table.get(), t, &counts);
+  std::thread onlooker(look_on);
+  for (std::thread& trainer : trainers) trainer.join();
+  is_over = true;
+  onlooker.join();
+  double num_updates = 0;
+  for (const auto& [key, row] : ContentsOf(*table).rows) {
+    ASSERT_EQ(HeaderOf(row).frequency, counts[static_cast<size_t>(key)]) << "key " << key;
+    float value;
+    std::memcpy(&value, row.data() + sizeof(RowHeader), sizeof(value));
+    num_updates += value;
+  }
+  EXPECT_EQ(num_updates, 8.0 * kRounds * 512);
+}
+
+// All shards of a batch are locked at once where a full table is an error.
+TEST(EmbeddingTableStressTest, ThreadsOnAFullTable) {
+  TableConfig config = TestConfig();
+  config.max_capacity = 4000;
+  config.num_shards = 16;
+  const auto table = MakeTable(config);
+  std::atomic<int64_t> num_errors{0};
+  const auto work = [&](int seed) {
+    Random random(seed);
+    for (int round = 0; round < 100; ++round) {
+      Ints keys(64);
+      for (int64_t& key : keys) key = RandomInt(&random, 0, 20000);
+      const int64_t size = table->size();
+      const Lookup lookup = LookUp(table.get(), keys);
+      num_errors += !lookup.status.ok();
+      EXPECT_TRUE(lookup.status.ok() || size > 0);
+      EraseKeys(table.get(), {keys.begin(), keys.begin() + 8});
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) threads.emplace_back(work, t);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LE(table->size(), config.max_capacity);
+  EXPECT_GT(num_errors, 0);
+}
+
+// --- Chosen keys ---
+
+double FindSeconds(EmbeddingTable* table, const Ints& keys) {
+  double best = 1e9;
+  for (int i = 0; i < 5; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_TRUE(IsOk(LookUp(table, keys, {{}, 0, false}).status));
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    best = std::min(best, seconds.count());
+  }
+  return best;
+}
+
+TEST(EmbeddingTableStressTest, KeysCannotBeChosenToCollide) {
+  ASSERT_EQ(InverseMix64(Mix64(12345)), 12345u);
+  constexpr int64_t kKeys = 50000;
+  Ints random_keys, strides, chosen;
+  for (int64_t i = 0; i < kKeys; ++i) {
+    random_keys.push_back(static_cast<int64_t>(Mix64(static_cast<uint64_t>(i))));
+    strides.push_back(i << 44);
+    chosen.push_back(static_cast<int64_t>(InverseMix64(static_cast<uint64_t>(i) << 44)));
+  }
+  const auto seconds = [](const Ints& keys) {
+    const auto table = MakeTable(TestConfig());
+    EXPECT_TRUE(IsOk(LookUp(table.get(), keys).status));
+    return FindSeconds(table.get(), keys);
+  };
+  // Collisions would cost a factor of thousands; the rest is what a busy machine does.
+  const double limit = 10 * seconds(random_keys);
+  EXPECT_LT(seconds(strides), limit);
+  EXPECT_LT(seconds(chosen), limit);
+}
+
+// --- Memory ---
+
+int64_t AvailableBytes() {
+  std::ifstream info("/proc/meminfo");
+  std::string name, unit;
+  for (int64_t kilobytes = 0; info >> name >> kilobytes >> unit;) {
+    if (name == "MemAvailable:") return kilobytes << 10;
+  }
+  return 0;
+}
+
+int64_t ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t pages = 0, resident_pages = 0;
+  statm >> pages >> resident_pages;
+  return resident_pages * sysconf(_SC_PAGESIZE);
+}
+
+// Twenty million keys with FE_SLOW_TESTS=1 in the environment, and two million else.
+TEST(EmbeddingTableStressTest, MemoryOfManyKeys) {
+  FE_SKIP_UNDER_SANITIZERS("its shadow memory would be measured as well");
+  const int64_t num_keys = std::getenv("FE_SLOW_TESTS") == nullptr ? 2'000'000 : 20'000'000;
+  constexpr int64_t kBatch = 1 << 16;
+  if (AvailableBytes() < 2 * 160 * num_keys) GTEST_SKIP() << "too little memory is available";
+  TableConfig config = TestConfig();
+  config.layout.dim = 16;
+  const auto table = MakeTable(config);
+  const Slot slot{"Adagrad/accumulator", 16, 0.1};
+  ASSERT_TRUE(IsOk(table->EnsureSlots({&slot, 1})));
+  const int64_t before = ResidentBytes();
+  Array<int64_t> keys(kBatch);
+  Array<float> values(kBatch * 16);
+  LookupOutput out;
+  out.values = reinterpret_cast<char*>(values.data());
+  for (int64_t begin = 0; begin < num_keys; begin += kBatch) {
+    for (int64_t i = 0; i < kBatch; ++i) {
+      keys[i] = static_cast<int64_t>(Mix64(static_cast<uint64_t>(begin + i)));
+    }
+    ASSERT_TRUE(IsOk(table->FindOrInsert(SerialExec(), {keys.view(), {}, 1}, &out)));
+  }
+  const TableStatistics statistics = table->Statistics();
+  const double entries = static_cast<double>(statistics.size);
+  ASSERT_GE(statistics.size, num_keys);
+  const double counted = static_cast<double>(statistics.memory_bytes) / entries;
+  const double resident = static_cast<double>(ResidentBytes() - before) / entries;
+  // Key, value, slot, frequency and version as a checkpoint has them.
+  constexpr double kPayload = 8 + 64 + 64 + 8 + 8;
+  std::printf("%.0f keys: %.1f bytes each by Statistics, %.1f resident, payload %.0f\n", entries,
+              counted, resident, kPayload);
+  EXPECT_LE(counted, 1.3 * kPayload);
+  EXPECT_LE(resident, 1.3 * kPayload);
+  EXPECT_NEAR(counted, resident, 0.05 * resident);
+}
+
+int64_t AddressSpaceBytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t pages = 0;
+  statm >> pages;
+  return pages * sysconf(_SC_PAGESIZE);
+}
+
+// Leaves the process this much address space for as long as it lives.
+class MemoryLimit {
+ public:
+  explicit MemoryLimit(int64_t spare_bytes) {
+    getrlimit(RLIMIT_AS, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = static_cast<rlim_t>(AddressSpaceBytes() + spare_bytes);
+    setrlimit(RLIMIT_AS, &limit);
+  }
+  ~MemoryLimit() { setrlimit(RLIMIT_AS, &before_); }
+
+ private:
+  rlimit before_;
+};
+
+TEST(EmbeddingTableStressTest, ATableSurvivesALackOfMemory) {
+  FE_SKIP_UNDER_SANITIZERS("they need address space of their own");
+  TableConfig config = TestConfig();
+  config.layout.dim = 256;
+  config.num_shards = 1;
+  const auto table = MakeTable(config);
+  Ints first(20000), second(60000);
+  for (size_t i = 0; i < first.size(); ++i) first[i] = static_cast<int64_t>(i);
+  for (size_t i = 0; i < second.size(); ++i) second[i] = -1 - static_cast<int64_t>(i);
+  ASSERT_TRUE(IsOk(LookUp(table.get(), first).status));
+  std::vector<float> values(second.size() * 256);
+  LookupOutput out;
+  out.values = reinterpret_cast<char*>(values.data());
+  const Slot slot{"slot", 256, 0.0};
+  {
+    const MemoryLimit limit(int64_t{40} << 20);
+    EXPECT_TRUE(Fails(table->FindOrInsert(SerialExec(), {View(second), {}, 1}, &out),
+                      StatusCode::kResourceExhausted, {"allocate"}));
+    EXPECT_TRUE(
+        Fails(table->EnsureSlots({&slot, 1}), StatusCode::kResourceExhausted, {"allocate"}));
+    RowLayout layout;
+    std::vector<char> rows;
+    FilteredKeys filtered;
+    Status status;
+    for (int64_t shard = 0; shard < table->num_shards() && status.ok(); ++shard) {
+      status = table->CopyShard(shard, &layout, &rows, &filtered);
+    }
+    EXPECT_TRUE(Fails(status, StatusCode::kResourceExhausted, {"no memory"}));
+  }
+  // What was there is there, every row is whole, and there is room again.
+  for (const int64_t handle : LookUp(table.get(), first, {{}, 1, false}).handles) {
+    ASSERT_GE(handle, 0);
+  }
+  for (const auto& [key, row] : ContentsOf(*table).rows) {
+    const float* value = reinterpret_cast<const float*>(row.data() + sizeof(RowHeader));
+    for (int64_t d = 0; d < 256; ++d) ASSERT_EQ(value[d], 0.5f) << "key " << key;
+  }
+  EXPECT_TRUE(IsOk(table->EnsureSlots({&slot, 1})));
+  EXPECT_EQ(table->layout().slots.size(), 1u);
+  EXPECT_TRUE(IsOk(table->FindOrInsert(SerialExec(), {View(second), {}, 1}, &out)));
+  EXPECT_EQ(table->size(), 80000);
+}
+
+}  // namespace
+}  // namespace fused_embedding

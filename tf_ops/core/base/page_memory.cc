@@ -1,0 +1,70 @@
+#include "tf_ops/core/base/page_memory.h"
+
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <cstring>
+
+namespace fused_embedding {
+namespace {
+
+constexpr int64_t kCacheLine = 64;
+
+int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+bool IsMapped(int64_t bytes) { return bytes >= PageMemory::kHugePage; }
+
+// Huge pages lie at multiples of their size: maps one more, and gives back what sticks out.
+char* MapAligned(int64_t bytes) {
+  const int64_t mapped = bytes + PageMemory::kHugePage;
+  void* memory = mmap(nullptr, static_cast<size_t>(mapped), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  char* begin = static_cast<char*>(memory);
+  const int64_t address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(begin));
+  const int64_t head = RoundUp(address, PageMemory::kHugePage) - address;
+  if (head > 0) munmap(begin, static_cast<size_t>(head));
+  const int64_t tail = mapped - head - bytes;
+  if (tail > 0) munmap(begin + head + bytes, static_cast<size_t>(tail));
+  return begin + head;
+}
+
+}  // namespace
+
+PageMemory::~PageMemory() {
+  if (data_ == nullptr) return;
+  if (IsMapped(bytes_)) {
+    munmap(data_, static_cast<size_t>(bytes_));
+  } else {
+    std::free(data_);
+  }
+}
+
+Status PageMemory::Allocate(int64_t bytes, int64_t small_bytes, PageMemory* memory) {
+  constexpr int64_t kMaxBytes = int64_t{1} << 46;
+  PageMemory block;
+  if (bytes > 0 && bytes <= kMaxBytes) {
+    block.bytes_ = RoundUp(bytes, IsMapped(bytes) ? kPage : kCacheLine);
+    const size_t size = static_cast<size_t>(block.bytes_);
+    if (IsMapped(bytes)) {
+      block.data_ = MapAligned(block.bytes_);
+    } else {
+      block.data_ = static_cast<char*>(std::aligned_alloc(kCacheLine, size));
+      if (block.data_ != nullptr) std::memset(block.data_, 0, size);
+    }
+  }
+  if (block.data_ == nullptr) {
+    return ResourceExhausted("cannot allocate ", bytes, " bytes for an embedding table");
+  }
+#if defined(MADV_HUGEPAGE)
+  // Advice: a system without huge pages is slower and right.
+  if (IsMapped(bytes) && block.bytes_ > small_bytes) {
+    madvise(block.data_ + small_bytes, static_cast<size_t>(block.bytes_ - small_bytes),
+            MADV_HUGEPAGE);
+  }
+#endif
+  *memory = std::move(block);
+  return Status();
+}
+
+}  // namespace fused_embedding

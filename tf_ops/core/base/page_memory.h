@@ -1,0 +1,42 @@
+#ifndef FUSED_EMBEDDING_CORE_BASE_PAGE_MEMORY_H_
+#define FUSED_EMBEDDING_CORE_BASE_PAGE_MEMORY_H_
+
+#include <cstdint>
+#include <utility>
+
+#include "tf_ops/core/base/status.h"
+
+namespace fused_embedding {
+
+// Owns zeroed memory, aligned to a cache line. Blocks from 2 MiB on come from the system untouched,
+// and lie on huge pages: a random access then seldom waits for a page table as well, which doubles
+// the rate of finds.
+class PageMemory {
+ public:
+  static constexpr int64_t kPage = 4096;
+  static constexpr int64_t kHugePage = int64_t{2} << 20;
+
+  PageMemory() = default;
+  PageMemory(PageMemory&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  PageMemory& operator=(PageMemory&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~PageMemory();
+
+  // No huge pages in the first `small_bytes`, a multiple of 2 MiB, of which little may be used.
+  static Status Allocate(int64_t bytes, int64_t small_bytes, PageMemory* memory);
+
+  char* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  char* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace fused_embedding
+
+#endif  // FUSED_EMBEDDING_CORE_BASE_PAGE_MEMORY_H_

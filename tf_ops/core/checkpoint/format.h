@@ -1,0 +1,92 @@
+// The bytes of a table's file, little-endian:
+//
+//   magic "FE_TABLE" | format version uint32 | CRC32C of these 12 bytes uint32
+//   blocks: BlockHeader (24 bytes) | payload
+//     kTable     what TableHeader holds; first, once
+//     kMatrix    values of the initializer's matrix, in pieces
+//     kSlots     the slots of the rows that follow; again where an optimizer adds some meanwhile
+//     kRows      rows as they lie in memory (row_layout.h), of one shard
+//     kFiltered  RowHeaders of the keys that are not admitted
+//     kBloom     counters of the Bloom filter, shard after shard, in pieces
+//     kFooter    what Totals holds; last, once: a file without it was not finished
+//
+// Every byte is under a checksum, lengths before they are believed.
+
+#ifndef FUSED_EMBEDDING_CORE_CHECKPOINT_FORMAT_H_
+#define FUSED_EMBEDDING_CORE_CHECKPOINT_FORMAT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tf_ops/core/base/span.h"
+#include "tf_ops/core/base/status.h"
+#include "tf_ops/core/table/embedding_table.h"
+
+namespace fused_embedding {
+
+constexpr char kMagic[] = "FE_TABLE";
+// Counts up with every change that older readers would misunderstand.
+constexpr uint32_t kFormatVersion = 1;
+
+struct FilePrefix {
+  char magic[8];
+  uint32_t version;
+  uint32_t crc;
+};
+static_assert(sizeof(FilePrefix) == 16);
+
+enum class BlockType : uint32_t {
+  kTable = 1,
+  kMatrix = 2,
+  kSlots = 3,
+  kRows = 4,
+  kFiltered = 5,
+  kBloom = 6,
+  kFooter = 7,
+};
+
+struct BlockHeader {
+  uint32_t type;
+  uint32_t number;  // blocks before this one
+  uint64_t payload_bytes;
+  uint32_t payload_crc;
+  uint32_t crc;  // of the bytes before it
+};
+static_assert(sizeof(BlockHeader) == 24);
+
+// What a table is, and what its rows do not say.
+struct TableHeader {
+  ValueType value_type = ValueType::kFloat;
+  int64_t dim = 0;
+  InitializerConfig initializer;  // the matrix is in blocks of its own
+  int64_t matrix_bytes = 0;
+  AdmissionConfig admission;
+  int64_t num_shards = 0;
+  uint64_t hash_seed = 0;  // the table's own; places in a Bloom filter depend on it and num_shards
+  int64_t step = 0;
+};
+
+struct Totals {
+  int64_t num_rows = 0;
+  int64_t num_filtered = 0;
+  int64_t matrix_bytes = 0;
+  int64_t bloom_bytes = 0;
+
+  bool operator==(const Totals& other) const {
+    return num_rows == other.num_rows && num_filtered == other.num_filtered &&
+           matrix_bytes == other.matrix_bytes && bloom_bytes == other.bloom_bytes;
+  }
+};
+
+// Payloads. Decoding believes no length, and gives DataLoss with the reason and no file.
+std::string EncodeTable(const TableHeader& header);
+Status DecodeTable(Span<const char> payload, TableHeader* header);
+std::string EncodeSlots(const std::vector<Slot>& slots);
+Status DecodeSlots(Span<const char> payload, std::vector<Slot>* slots);
+std::string EncodeTotals(const Totals& totals);
+Status DecodeTotals(Span<const char> payload, Totals* totals);
+
+}  // namespace fused_embedding
+
+#endif  // FUSED_EMBEDDING_CORE_CHECKPOINT_FORMAT_H_

@@ -1,0 +1,146 @@
+#include "tf_ops/core/checkpoint/table_file.h"
+
+#include <new>
+
+#include "tf_ops/core/checkpoint/reader.h"
+
+namespace fused_embedding {
+namespace {
+
+const char* ValueTypeName(ValueType type) {
+  switch (type) {
+    case ValueType::kFloat:
+      return "float32";
+    case ValueType::kDouble:
+      return "float64";
+    case ValueType::kHalf:
+      return "float16";
+    case ValueType::kBFloat16:
+      return "bfloat16";
+  }
+  return "unknown";
+}
+
+// One file on its way through a visitor.
+class TableFile {
+ public:
+  TableFile(const std::string& path, const RowLayout& wanted, const TableFileVisitor& visitor,
+            TableHeader* header)
+      : path_(path), wanted_(wanted), visitor_(visitor), header_(header) {}
+
+  Status Read() {
+    FE_RETURN_IF_ERROR(reader_.Open(path_));
+    Block block;
+    FE_RETURN_IF_ERROR(reader_.Next(&block));
+    if (block.type != BlockType::kTable) {
+      return reader_.Damaged("a table is not described first");
+    }
+    FE_RETURN_IF_ERROR(ReadTable(block.payload));
+    do {
+      FE_RETURN_IF_ERROR(reader_.Next(&block));
+      FE_RETURN_IF_ERROR(Visit(block));
+    } while (block.type != BlockType::kFooter);
+    return Status();
+  }
+
+ private:
+  Status Visit(const Block& block) {
+    switch (block.type) {
+      case BlockType::kTable:
+        return reader_.Damaged("a table is described twice");
+      case BlockType::kMatrix:
+        return ReadMatrix(block.payload);
+      case BlockType::kSlots:
+        return ReadSlots(block.payload);
+      case BlockType::kRows:
+        return ReadRows(block.payload);
+      case BlockType::kFiltered:
+        return ReadFiltered(block.payload);
+      case BlockType::kBloom:
+        totals_.bloom_bytes += block.payload.size;
+        return visitor_.bloom ? visitor_.bloom(block.payload) : Status();
+      case BlockType::kFooter:
+        return ReadFooter(block.payload);
+    }
+    return reader_.Damaged("a block is of no known type");
+  }
+
+  // The reason that decoding gave, with the file.
+  Status Explain(const Status& status) const {
+    return status.ok() ? status : reader_.Damaged(status.message());
+  }
+
+  Status ReadTable(Span<const char> payload) {
+    FE_RETURN_IF_ERROR(Explain(DecodeTable(payload, header_)));
+    if (header_->dim != wanted_.dim || header_->value_type != wanted_.value_type) {
+      return InvalidArgument("checkpoint ", path_, " is of a table with embedding_dim ",
+                             header_->dim, " and dtype ", ValueTypeName(header_->value_type),
+                             ", but the variable has embedding_dim ", wanted_.dim, " and dtype ",
+                             ValueTypeName(wanted_.value_type),
+                             "; make the variable as it was, or restore another checkpoint");
+    }
+    layout_ = wanted_;
+    layout_.slots.clear();
+    return Status();
+  }
+
+  Status ReadMatrix(Span<const char> payload) {
+    totals_.matrix_bytes += payload.size;
+    std::vector<char>& matrix = header_->initializer.matrix;
+    matrix.insert(matrix.end(), payload.begin(), payload.end());
+    return Status();
+  }
+
+  Status ReadSlots(Span<const char> payload) {
+    FE_RETURN_IF_ERROR(Explain(DecodeSlots(payload, &layout_.slots)));
+    return visitor_.slots
+               ? visitor_.slots({layout_.slots.data(), static_cast<int64_t>(layout_.slots.size())})
+               : Status();
+  }
+
+  Status ReadRows(Span<const char> payload) {
+    if (payload.size % layout_.row_bytes() != 0) return reader_.Damaged("a row is incomplete");
+    totals_.num_rows += payload.size / layout_.row_bytes();
+    return visitor_.rows ? visitor_.rows(layout_, payload) : Status();
+  }
+
+  Status ReadFiltered(Span<const char> payload) {
+    constexpr int64_t kBytes = sizeof(RowHeader);
+    if (payload.size % kBytes != 0) return reader_.Damaged("a count is incomplete");
+    const int64_t n = payload.size / kBytes;
+    totals_.num_filtered += n;
+    // A block begins where malloc has put it: aligned for any type.
+    return visitor_.filtered
+               ? visitor_.filtered({reinterpret_cast<const RowHeader*>(payload.data), n})
+               : Status();
+  }
+
+  Status ReadFooter(Span<const char> payload) {
+    Totals totals;
+    FE_RETURN_IF_ERROR(Explain(DecodeTotals(payload, &totals)));
+    if (!(totals == totals_)) return reader_.Damaged("its totals are not those of its blocks");
+    return Explain(CheckInitializer(header_->initializer, wanted_));
+  }
+
+  const std::string& path_;
+  const RowLayout& wanted_;
+  const TableFileVisitor& visitor_;
+  TableHeader* header_;
+  BlockReader reader_;
+  RowLayout layout_;  // of the rows that come
+  Totals totals_;
+};
+
+}  // namespace
+
+Status ReadTableFile(const std::string& path, const RowLayout& layout,
+                     const TableFileVisitor& visitor, TableHeader* header) {
+  try {
+    *header = TableHeader();
+    return TableFile(path, layout, visitor, header).Read();
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted("cannot allocate the memory to read checkpoint ", path);
+  }
+}
+
+}  // namespace fused_embedding

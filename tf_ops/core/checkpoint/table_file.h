@@ -1,0 +1,30 @@
+#ifndef FUSED_EMBEDDING_CORE_CHECKPOINT_TABLE_FILE_H_
+#define FUSED_EMBEDDING_CORE_CHECKPOINT_TABLE_FILE_H_
+
+#include <functional>
+#include <string>
+
+#include "tf_ops/core/base/span.h"
+#include "tf_ops/core/base/status.h"
+#include "tf_ops/core/checkpoint/format.h"
+#include "tf_ops/core/table/row_layout.h"
+
+namespace fused_embedding {
+
+// Who is given the blocks of a file, as they are read. Anything may be left out.
+struct TableFileVisitor {
+  std::function<Status(Span<const Slot> slots)> slots;
+  // A block of whole rows in that layout.
+  std::function<Status(const RowLayout& layout, Span<const char> rows)> rows;
+  std::function<Status(Span<const RowHeader> keys)> filtered;
+  std::function<Status(Span<const char> counters)> bloom;
+};
+
+// Reads a file from its first to its last byte and checks it. `header` has its matrix afterwards.
+// InvalidArgument unless it is of a table with rows of `layout`, slots aside; before any visit.
+Status ReadTableFile(const std::string& path, const RowLayout& layout,
+                     const TableFileVisitor& visitor, TableHeader* header);
+
+}  // namespace fused_embedding
+
+#endif  // FUSED_EMBEDDING_CORE_CHECKPOINT_TABLE_FILE_H_

@@ -1,0 +1,120 @@
+#include "tf_ops/core/checkpoint/writer.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <system_error>
+
+#include "tf_ops/core/base/crc32c.h"
+
+namespace fused_embedding {
+namespace {
+
+template <typename T>
+Span<const char> BytesBefore(const T& value, int64_t size) {
+  return {reinterpret_cast<const char*>(&value), size};
+}
+
+// Makes a new file `path` + ".tmp-PROCESS-NUMBER", or returns -1.
+int CreateBeside(const std::string& path, std::string* created) {
+  static std::atomic<int64_t> next{0};
+  // Other machines may write the same folder, and processes that were killed left files.
+  constexpr int kAttempts = 1000;
+  for (int i = 0; i < kAttempts; ++i) {
+    *created = path + ".tmp-" + std::to_string(getpid()) + "-" + std::to_string(next.fetch_add(1));
+    const int file = open(created->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file >= 0 || errno != EEXIST) return file;
+  }
+  return -1;
+}
+
+std::string FolderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+// A rename is on disk once its folder is.
+bool SyncFolder(const std::string& path) {
+  const int folder = open(FolderOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) return false;
+  // Some file systems cannot, and say so.
+  const bool is_synced = fsync(folder) == 0 || errno == EINVAL || errno == EROFS;
+  const int error = errno;
+  close(folder);
+  errno = error;
+  return is_synced;
+}
+
+}  // namespace
+
+BlockWriter::~BlockWriter() { Discard(); }
+
+void BlockWriter::Discard() {
+  if (file_ < 0) return;
+  close(file_);
+  file_ = -1;
+  unlink(temporary_path_.c_str());
+}
+
+Status BlockWriter::SystemError(const char* action) const {
+  const int error = errno;
+  const bool is_full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+  return MakeStatus(is_full ? StatusCode::kResourceExhausted : StatusCode::kFailedPrecondition,
+                    "cannot ", action, " checkpoint ", path_, ": ",
+                    std::generic_category().message(error));
+}
+
+Status BlockWriter::Open(const std::string& path) {
+  path_ = path;
+  if (path.empty() || path.find('\0') != std::string::npos) {
+    return InvalidArgument("the path of a checkpoint must be the name of a file, got \"", path,
+                           "\"");
+  }
+  file_ = CreateBeside(path, &temporary_path_);
+  if (file_ < 0) return SystemError("create");
+  FilePrefix prefix;
+  std::memcpy(prefix.magic, kMagic, sizeof(prefix.magic));
+  prefix.version = kFormatVersion;
+  prefix.crc = Crc32c(BytesBefore(prefix, offsetof(FilePrefix, crc)));
+  return WriteBytes(&prefix, sizeof(prefix));
+}
+
+Status BlockWriter::Write(BlockType type, Span<const char> payload) {
+  BlockHeader header;
+  header.type = static_cast<uint32_t>(type);
+  header.number = num_blocks_++;
+  header.payload_bytes = static_cast<uint64_t>(payload.size);
+  header.payload_crc = Crc32c(payload);
+  header.crc = Crc32c(BytesBefore(header, offsetof(BlockHeader, crc)));
+  FE_RETURN_IF_ERROR(WriteBytes(&header, sizeof(header)));
+  return WriteBytes(payload.data, payload.size);
+}
+
+Status BlockWriter::WriteBytes(const void* data, int64_t size) {
+  const char* bytes = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t written = write(file_, bytes, static_cast<size_t>(size));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return SystemError("write");
+    bytes += written;
+    size -= written;
+  }
+  return Status();
+}
+
+Status BlockWriter::Commit() {
+  if (fsync(file_) != 0) return SystemError("sync");
+  if (rename(temporary_path_.c_str(), path_.c_str()) != 0) return SystemError("rename to");
+  // Closed after the rename: up to here an error leaves a file to be removed.
+  const bool is_closed = close(file_) == 0;
+  file_ = -1;
+  if (!is_closed) return SystemError("close");
+  return SyncFolder(path_) ? Status() : SystemError("sync the folder of");
+}
+
+}  // namespace fused_embedding

@@ -1,0 +1,145 @@
+#include "tf_ops/core/optimizer/apply.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <iterator>
+
+#include "tf_ops/core/optimizer/rules.h"
+#include "tf_ops/core/optimizer/update_rows.h"
+
+namespace fused_embedding {
+namespace {
+
+constexpr size_t kMaxSlots = 4;  // of a rule
+using SlotOffsets = std::array<int64_t, kMaxSlots>;
+
+struct RuleDescription {
+  const char* name;
+  Span<const char* const> hyperparameters;
+  Span<const RuleSlot> slots;
+};
+
+// Names and slots do not depend on the type; float stands for all.
+template <typename Rule>
+RuleDescription Describe() {
+  static_assert(Rule::kSlots.size() <= kMaxSlots);
+  return {Rule::kName,
+          {Rule::kHyperparameters.data(), static_cast<int64_t>(Rule::kHyperparameters.size())},
+          {Rule::kSlots.data(), static_cast<int64_t>(Rule::kSlots.size())}};
+}
+
+Span<const RuleDescription> Rules() {
+#define FE_DESCRIBE(Rule) Describe<Rule<float>>(),
+  static const RuleDescription kRules[] = {FE_FOR_EACH_RULE(FE_DESCRIBE)};
+#undef FE_DESCRIBE
+  return {kRules, static_cast<int64_t>(std::size(kRules))};
+}
+
+UpdateRows FindUpdateRows(int64_t rule, ValueType type) {
+  switch (type) {
+    case ValueType::kFloat:
+      return UpdateRowsOfRules<float>()[rule];
+    case ValueType::kDouble:
+      return UpdateRowsOfRules<double>()[rule];
+    case ValueType::kHalf:
+      return UpdateRowsOfRules<Half>()[rule];
+    case ValueType::kBFloat16:
+      return UpdateRowsOfRules<BFloat16>()[rule];
+  }
+  return nullptr;
+}
+
+template <typename Strings>
+std::string Join(const Strings& strings) {
+  std::string joined;
+  for (const auto& string : strings) {
+    if (!joined.empty()) joined += ", ";
+    joined += string;
+  }
+  return joined;
+}
+
+Status CheckHyperparameters(const RuleInfo& rule, Span<const double> hyperparameters) {
+  const int64_t num_required = static_cast<int64_t>(rule.hyperparameters.size());
+  if (hyperparameters.size == num_required) return Status();
+  return InvalidArgument("rule ", rule.name, " takes ", num_required, " hyperparameters, but got ",
+                         hyperparameters.size,
+                         "; give, in this order: ", Join(rule.hyperparameters));
+}
+
+// Byte offsets of `slots` in a row; false if one is not there. Called for each group of rows: it
+// allocates nothing.
+bool FindSlots(const RowLayout& layout, const std::vector<Slot>& slots, SlotOffsets* offsets) {
+  for (size_t i = 0; i < slots.size(); ++i) {
+    int64_t offset = layout.slots_offset();
+    const auto is_it = [&](const Slot& slot) {
+      if (slot == slots[i]) return true;
+      offset += slot.width * layout.slot_number_bytes();
+      return false;
+    };
+    if (std::none_of(layout.slots.begin(), layout.slots.end(), is_it)) return false;
+    (*offsets)[i] = offset;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::vector<Slot> RuleInfo::Slots(int64_t dim, Span<const double> values) const {
+  const RuleDescription& rule = Rules()[index];
+  std::vector<Slot> slots;
+  for (const RuleSlot& slot : rule.slots) {
+    double initial = slot.initial;
+    for (int64_t i = 0; i < rule.hyperparameters.size && slot.initial_hyperparameter != nullptr;
+         ++i) {
+      if (hyperparameters[static_cast<size_t>(i)] == slot.initial_hyperparameter)
+        initial = values[i];
+    }
+    slots.push_back({slot.name, slot.width == SlotWidth::kDim ? dim : 1, initial});
+  }
+  return slots;
+}
+
+Status FindRule(const std::string& name, RuleInfo* info) {
+  const Span<const RuleDescription> rules = Rules();
+  std::vector<std::string> names;
+  for (int64_t i = 0; i < rules.size; ++i) {
+    names.push_back(rules[i].name);
+    if (name != rules[i].name) continue;
+    info->name = name;
+    info->hyperparameters.assign(rules[i].hyperparameters.begin(), rules[i].hyperparameters.end());
+    info->index = i;
+    return Status();
+  }
+  return InvalidArgument("rule must be one of ", Join(names), ", got ", name);
+}
+
+Status Apply(const CpuExec& exec, const RuleInfo& rule, const ApplyInput& in,
+             EmbeddingTable* table) {
+  FE_RETURN_IF_ERROR(CheckHyperparameters(rule, in.hyperparameters));
+  const int64_t dim = table->config().layout.dim;
+  std::vector<Slot> slots = rule.Slots(dim, in.hyperparameters);
+  for (Slot& slot : slots) slot.name = in.slot_prefix + "/" + slot.name;
+  FE_RETURN_IF_ERROR(table->EnsureSlots({slots.data(), static_cast<int64_t>(slots.size())}));
+
+  const UpdateRows update_rows = FindUpdateRows(rule.index, table->config().layout.value_type);
+  // A restore beside this may replace the table's content by one without the slots.
+  std::atomic<bool> is_slot_missing{false};
+  FE_RETURN_IF_ERROR(table->ForEachRow(
+      exec, in.keys, in.handles, [&](const RowLayout& layout, const RowBatch& batch) {
+        SlotOffsets slot_offsets;
+        if (!FindSlots(layout, slots, &slot_offsets)) {
+          is_slot_missing = true;
+          return;
+        }
+        update_rows({batch, in.grads, dim, layout.row_bytes(), layout.value_offset(),
+                     slot_offsets.data(), in.hyperparameters.data});
+      }));
+  if (!is_slot_missing) return Status();
+  return Status(StatusCode::kFailedPrecondition,
+                "the table lost the slots of " + in.slot_prefix +
+                    " while they were updated; do not restore it beside a training step");
+}
+
+}  // namespace fused_embedding

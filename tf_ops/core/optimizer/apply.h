@@ -1,0 +1,44 @@
+// Stage 7: one optimizer step on the rows of a table, value and slots updated in place.
+
+#ifndef FUSED_EMBEDDING_CORE_OPTIMIZER_APPLY_H_
+#define FUSED_EMBEDDING_CORE_OPTIMIZER_APPLY_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tf_ops/core/base/exec.h"
+#include "tf_ops/core/base/span.h"
+#include "tf_ops/core/base/status.h"
+#include "tf_ops/core/table/embedding_table.h"
+
+namespace fused_embedding {
+
+// A rule of rules.h, as the outside knows it.
+struct RuleInfo {
+  std::string name;                          // "adagrad"
+  std::vector<std::string> hyperparameters;  // in the order of ApplyInput::hyperparameters
+  // Slots of a row, without the prefix of the optimizer: {"accumulator", dim, initial}. The initial
+  // value may come from a hyperparameter ("initial_accumulator_value").
+  std::vector<Slot> Slots(int64_t dim, Span<const double> hyperparameters) const;
+  int64_t index = -1;
+};
+
+// InvalidArgument, naming those that exist, for a rule that does not.
+Status FindRule(const std::string& name, RuleInfo* info);
+
+struct ApplyInput {
+  Span<const int64_t> keys;     // [n] distinct
+  Span<const int64_t> handles;  // [n] of the lookup, or empty
+  const char* grads = nullptr;  // [n, dim] of the table's value type
+  std::string slot_prefix;      // name of the optimizer: its slots are "PREFIX/accumulator"
+  Span<const double> hyperparameters;
+};
+
+// Updates the rows of `keys`; keys without a row (not admitted, refused, expired since) are left.
+Status Apply(const CpuExec& exec, const RuleInfo& rule, const ApplyInput& in,
+             EmbeddingTable* table);
+
+}  // namespace fused_embedding
+
+#endif  // FUSED_EMBEDDING_CORE_OPTIMIZER_APPLY_H_

@@ -1,0 +1,487 @@
+#include "tf_ops/core/table/embedding_table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <mutex>
+#include <new>
+#include <utility>
+
+#include "tf_ops/core/base/hash.h"
+#include "tf_ops/core/table/batch_routing.h"
+#include "tf_ops/core/table/table_shard.h"
+
+namespace fused_embedding {
+namespace {
+
+// Below this many keys a second thread costs more than it brings.
+constexpr int64_t kMinParallelKeys = 4096;
+constexpr int64_t kKeyNs = 30;
+
+Status OutOfMemory() {
+  return ResourceExhausted("no memory is left for an embedding table; expire or bound its rows");
+}
+
+// The standard library's containers report a lack of memory by an exception.
+template <typename Body>
+Status WithoutExceptions(const Body& body) {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory();
+  }
+}
+
+// Not the hash by which ids are spread over partitions: the shards of a partition would be uneven.
+uint64_t HashKey(uint64_t seed) {
+  constexpr uint64_t kNotZero = 0xd1b54a32d192ed03ULL;
+  const uint64_t hash_key = Mix64(seed + kNotZero);
+  return hash_key == 0 ? kNotZero : hash_key;
+}
+
+Status CheckSize(const char* name, int64_t size, int64_t num_keys) {
+  if (size == 0 || size == num_keys) return Status();
+  return InvalidArgument(name, " must have one number for each of ", num_keys,
+                         " keys, or be empty, got ", size);
+}
+
+template <typename T>
+Status CheckNotNegative(const char* name, Span<const T> numbers, int64_t num_keys) {
+  FE_RETURN_IF_ERROR(CheckSize(name, numbers.size, num_keys));
+  for (int64_t i = 0; i < numbers.size; ++i) {
+    if (numbers[i] < 0) {
+      return InvalidArgument(name, " must not be negative, got ", name, "[", i, "] = ", numbers[i]);
+    }
+  }
+  return Status();
+}
+
+Status CheckSlot(const Slot& slot) {
+  if (slot.width >= 1 && slot.width <= kMaxDim) return Status();
+  return InvalidArgument("slot ", slot.name, " must have a width in [1, ", kMaxDim, "], got ",
+                         slot.width);
+}
+
+Status Refused(int64_t num_refused, int64_t max_capacity) {
+  return ResourceExhausted(num_refused,
+                           " keys do not fit into a table of max_capacity = ", max_capacity,
+                           " rows; raise it, choose an eviction policy, expire rows, or set "
+                           "check_mode to warning or ignore");
+}
+
+// The first of the shards' errors, in the order of their numbers.
+class ShardErrors {
+ public:
+  void Add(int64_t shard, Status status) {
+    if (status.ok()) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (shard >= shard_) return;
+    shard_ = shard;
+    status_ = std::move(status);
+  }
+  Status status() const { return status_; }
+
+ private:
+  std::mutex mutex_;
+  int64_t shard_ = kMaxShards;
+  Status status_;
+};
+
+using Shards = std::vector<std::unique_ptr<TableShard>>;
+
+// Calls body(shard) for each, under its lock.
+template <typename Body>
+Status ForEachShard(const Shards& shards, const Body& body) {
+  return WithoutExceptions([&] {
+    for (const std::unique_ptr<TableShard>& shard : shards) {
+      const std::lock_guard<std::mutex> lock(shard->mutex());
+      FE_RETURN_IF_ERROR(body(shard.get()));
+    }
+    return Status();
+  });
+}
+
+// Calls body(shard, its keys) for the shards that have any, each under its lock. Shards that
+// another batch is in are left for later: batches do not queue up behind each other.
+template <typename Body>
+Status ForEachRoutedShard(const CpuExec& exec, const Shards& shards, const BatchRouting& routing,
+                          const Body& body) {
+  const int64_t num_shards = static_cast<int64_t>(shards.size());
+  ShardErrors errors;
+  bool is_done[kMaxShards];
+  int64_t num_keys = 0;
+  for (int64_t s = 0; s < num_shards; ++s) {
+    is_done[s] = routing.size(s) == 0;
+    num_keys += routing.size(s);
+  }
+  const auto run = [&](int64_t s, bool may_wait) {
+    if (is_done[s]) return;
+    TableShard* shard = shards[static_cast<size_t>(s)].get();
+    std::unique_lock<std::mutex> lock(shard->mutex(), std::try_to_lock);
+    if (!lock.owns_lock() && !may_wait) return;
+    if (!lock.owns_lock()) lock.lock();
+    is_done[s] = true;
+    errors.Add(s, WithoutExceptions([&] { return body(shard, routing.keys(s)); }));
+  };
+  const auto run_range = [&](int64_t begin, int64_t end) {
+    for (int64_t s = begin; s < end; ++s) run(s, false);
+    for (int64_t s = begin; s < end; ++s) run(s, true);
+  };
+  if (num_keys < kMinParallelKeys || exec.num_threads() == 1) {
+    run_range(0, num_shards);
+  } else {
+    exec.ParallelFor(num_shards, num_keys / num_shards * kKeyNs, run_range);
+  }
+  return errors.status();
+}
+
+// Calls body(shard, its keys) for the shards that have any, in ascending order.
+template <typename Body>
+Status ForEachKeyedShard(const Shards& shards, const BatchRouting& routing, const Body& body) {
+  for (size_t s = 0; s < shards.size(); ++s) {
+    const ShardKeys keys = routing.keys(static_cast<int64_t>(s));
+    if (keys.n > 0) FE_RETURN_IF_ERROR(body(shards[s].get(), keys));
+  }
+  return Status();
+}
+
+}  // namespace
+
+Status EmbeddingTable::Create(const TableConfig& config, std::unique_ptr<EmbeddingTable>* table) {
+  FE_RETURN_IF_ERROR(CheckTableConfig(config));
+  return WithoutExceptions([&] {
+    std::unique_ptr<EmbeddingTable> created(new EmbeddingTable(config));
+    FE_RETURN_IF_ERROR(created->Init());
+    *table = std::move(created);
+    return Status();
+  });
+}
+
+EmbeddingTable::EmbeddingTable(const TableConfig& config)
+    : config_(config), hash_key_(HashKey(config.initializer.seed)), layout_(config.layout) {
+  if (config_.num_shards == 0) config_.num_shards = DefaultShards(config_.max_capacity);
+  while (int64_t{1} << shard_bits_ < config_.num_shards) ++shard_bits_;
+}
+
+EmbeddingTable::~EmbeddingTable() = default;
+
+Status EmbeddingTable::Init() {
+  constexpr double kMinLoad = 0.60, kMaxLoad = 0.80;
+  const int64_t n = config_.num_shards;
+  for (int64_t s = 0; s < n; ++s) {
+    ShardConfig shard;
+    shard.number = s;
+    shard.hash_key = hash_key_;
+    shard.max_load =
+        kMaxLoad - (kMaxLoad - kMinLoad) * static_cast<double>(s) / static_cast<double>(n);
+    if (config_.max_capacity > 0) {
+      shard.max_capacity = config_.max_capacity / n + (s < config_.max_capacity % n);
+    }
+    shard.bloom_counters = (config_.admission.bloom_counters + n - 1) / n;
+    shards_.push_back(std::make_unique<TableShard>(config_, shard));
+    FE_RETURN_IF_ERROR(shards_.back()->Init());
+  }
+  return SetInitializer(config_.initializer);
+}
+
+InitializerConfig EmbeddingTable::initializer() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return *initializer_;
+}
+
+Status EmbeddingTable::SetInitializer(const InitializerConfig& initializer) {
+  FE_RETURN_IF_ERROR(CheckInitializer(initializer, config_.layout));
+  return WithoutExceptions([&] {
+    const auto shared = std::make_shared<const InitializerConfig>(initializer);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    initializer_ = shared;
+    return ForEachShard(shards_, [&](TableShard* shard) {
+      shard->set_initializer(shared);
+      return Status();
+    });
+  });
+}
+
+bool EmbeddingTable::MayRefuse(const BatchRouting& routing) const {
+  if (config_.max_capacity == 0) return false;
+  if (config_.eviction == EvictionPolicy::kNone) return true;
+  for (size_t s = 0; s < shards_.size(); ++s) {
+    if (routing.size(static_cast<int64_t>(s)) > shards_[s]->max_capacity()) return true;
+  }
+  return false;
+}
+
+// All shards that the batch goes to are locked, in ascending order: two batches cannot wait for
+// each other. The batch is then worked on by this thread alone, because a pool's other threads may
+// be waiting for these locks.
+template <typename Body>
+Status EmbeddingTable::RunWhole(const BatchRouting& routing, const Occurrences* occurrences,
+                                const Body& body) {
+  return WithoutExceptions([&] {
+    std::vector<std::unique_lock<std::mutex>> locks;
+    locks.reserve(shards_.size());
+    int64_t num_refused = 0;
+    FE_RETURN_IF_ERROR(
+        ForEachKeyedShard(shards_, routing, [&](TableShard* shard, const ShardKeys& keys) {
+          locks.emplace_back(shard->mutex());
+          num_refused += shard->CountRefusals(keys, occurrences);
+          return Status();
+        }));
+    if (num_refused > 0) return Refused(num_refused, config_.max_capacity);
+    return ForEachKeyedShard(shards_, routing, body);
+  });
+}
+
+Status EmbeddingTable::FindOrInsert(const CpuExec& exec, const LookupInput& in, LookupOutput* out) {
+  FE_RETURN_IF_ERROR(CheckNotNegative("counts", in.counts, in.keys.size));
+  BatchRouting routing;
+  FE_RETURN_IF_ERROR(routing.Route(in.keys, hash_key_, shard_bits_));
+  const Occurrences occurrences{in.counts, SaturatedVersion(in.step < 0 ? step() : in.step)};
+  std::atomic<int64_t> num_refused{0};
+  const auto find_or_insert = [&](TableShard* shard, const ShardKeys& keys) {
+    LookupOutput shard_out = *out;
+    shard_out.num_refused = 0;
+    const Status status = shard->FindOrInsert(keys, occurrences, &shard_out);
+    num_refused += shard_out.num_refused;
+    return status;
+  };
+  const bool is_whole = config_.check_mode == CheckMode::kError && MayRefuse(routing);
+  FE_RETURN_IF_ERROR(is_whole ? RunWhole(routing, &occurrences, find_or_insert)
+                              : ForEachRoutedShard(exec, shards_, routing, find_or_insert));
+  out->num_refused = num_refused;
+  // Found out too late where memory was short.
+  const bool is_error = num_refused > 0 && config_.check_mode == CheckMode::kError;
+  return is_error ? Refused(num_refused, config_.max_capacity) : Status();
+}
+
+Status EmbeddingTable::Find(const CpuExec& exec, const LookupInput& in, LookupOutput* out) {
+  BatchRouting routing;
+  FE_RETURN_IF_ERROR(routing.Route(in.keys, hash_key_, shard_bits_));
+  out->num_refused = 0;
+  return ForEachRoutedShard(exec, shards_, routing, [&](TableShard* shard, const ShardKeys& keys) {
+    shard->Find(keys, out);
+    return Status();
+  });
+}
+
+Status EmbeddingTable::EnsureSlots(Span<const Slot> slots) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return WithoutExceptions([&] {
+    std::vector<Slot> added;
+    for (const Slot& slot : slots) {
+      const std::vector<Slot>& others = layout_.slots;
+      const auto same = std::find_if(others.begin(), others.end(),
+                                     [&](const Slot& other) { return other.name == slot.name; });
+      if (same == others.end()) {
+        FE_RETURN_IF_ERROR(CheckSlot(slot));
+        added.push_back(slot);
+      } else if (same->width != slot.width) {
+        return InvalidArgument("slot ", slot.name, " has width ", same->width,
+                               " in this table, not ", slot.width,
+                               "; give the optimizer another name");
+      }
+    }
+    if (added.empty() && has_all_slots_) return Status();
+    layout_.slots.insert(layout_.slots.end(), added.begin(), added.end());
+    has_all_slots_ = false;
+    FE_RETURN_IF_ERROR(ForEachShard(shards_, [&](TableShard* shard) {
+      // Where memory ran out in an earlier call, some shards have more of them than others.
+      const int64_t num_present = static_cast<int64_t>(shard->layout().slots.size());
+      return shard->AddSlots({layout_.slots.begin() + num_present, layout_.slots.end()});
+    }));
+    has_all_slots_ = true;
+    return Status();
+  });
+}
+
+int64_t EmbeddingTable::SlotOffset(const std::string& name) const {
+  return layout().SlotOffset(name);
+}
+
+RowLayout EmbeddingTable::layout() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return layout_;
+}
+
+Status EmbeddingTable::ForEachRow(const CpuExec& exec, Span<const int64_t> keys,
+                                  Span<const int64_t> handles, const RowBody& body) {
+  FE_RETURN_IF_ERROR(CheckSize("handles", handles.size, keys.size));
+  BatchRouting routing;
+  FE_RETURN_IF_ERROR(routing.Route(keys, hash_key_, shard_bits_));
+  return ForEachRoutedShard(exec, shards_, routing,
+                            [&](TableShard* shard, const ShardKeys& shard_keys) {
+                              shard->ForEachRow(shard_keys, handles, body);
+                              return Status();
+                            });
+}
+
+Status EmbeddingTable::Upsert(const CpuExec& exec, const Content& content) {
+  const int64_t n = content.keys.size;
+  FE_RETURN_IF_ERROR(CheckNotNegative("frequencies", content.frequencies, n));
+  FE_RETURN_IF_ERROR(CheckNotNegative("versions", content.versions, n));
+  if (n > 0 && content.values == nullptr) return InvalidArgument("values must be given");
+  BatchRouting routing;
+  FE_RETURN_IF_ERROR(routing.Route(content.keys, hash_key_, shard_bits_));
+  const uint32_t version = SaturatedVersion(step());
+  std::atomic<int64_t> num_refused{0};
+  const auto upsert = [&](TableShard* shard, const ShardKeys& keys) {
+    int64_t refused = 0;
+    const Status status = shard->Upsert(keys, content, version, &refused);
+    num_refused += refused;
+    return status;
+  };
+  const bool is_whole = config_.check_mode == CheckMode::kError && MayRefuse(routing);
+  return is_whole ? RunWhole(routing, nullptr, upsert)
+                  : ForEachRoutedShard(exec, shards_, routing, upsert);
+}
+
+Status EmbeddingTable::Erase(const CpuExec& exec, Span<const int64_t> keys, int64_t* num_erased) {
+  BatchRouting routing;
+  FE_RETURN_IF_ERROR(routing.Route(keys, hash_key_, shard_bits_));
+  std::atomic<int64_t> erased{0};
+  FE_RETURN_IF_ERROR(ForEachRoutedShard(exec, shards_, routing,
+                                        [&](TableShard* shard, const ShardKeys& shard_keys) {
+                                          erased += shard->Erase(shard_keys);
+                                          return Status();
+                                        }));
+  *num_erased = erased;
+  return Status();
+}
+
+Status EmbeddingTable::Expire(const CpuExec& exec, const ExpireInput& in, int64_t* num_expired) {
+  ExpireInput now = in;
+  if (now.step < 0) now.step = step();
+  std::atomic<int64_t> expired{0};
+  exec.ParallelFor(num_shards(), size() / num_shards() * kKeyNs, [&](int64_t begin, int64_t end) {
+    for (int64_t s = begin; s < end; ++s) {
+      TableShard* shard = shards_[static_cast<size_t>(s)].get();
+      const std::lock_guard<std::mutex> lock(shard->mutex());
+      expired += shard->Expire(now);
+    }
+  });
+  *num_expired = expired;
+  return Status();
+}
+
+void EmbeddingTable::Clear() {
+  const std::lock_guard<std::mutex> layout_lock(mutex_);
+  layout_.slots.clear();
+  has_all_slots_ = true;
+  set_step(0);
+  for (const std::unique_ptr<TableShard>& shard : shards_) {
+    const std::lock_guard<std::mutex> lock(shard->mutex());
+    shard->Clear();
+  }
+}
+
+Status EmbeddingTable::Metadata(const CpuExec& exec, Span<const int64_t> keys,
+                                Span<int64_t> frequencies, Span<int64_t> versions) {
+  return ForEachRow(exec, keys, {}, [&](const RowLayout& /*layout*/, const RowBatch& batch) {
+    for (int64_t i = 0; i < batch.n; ++i) {
+      RowHeader header{0, 0, 0};
+      const bool has_row = batch.rows[i] != nullptr;
+      if (has_row) std::memcpy(&header, batch.rows[i], sizeof(header));
+      frequencies[batch.positions[i]] = header.frequency;
+      versions[batch.positions[i]] = has_row ? int64_t{header.version} : -1;
+    }
+  });
+}
+
+int64_t EmbeddingTable::size() const {
+  int64_t size = 0;
+  for (const std::unique_ptr<TableShard>& shard : shards_) {
+    const std::lock_guard<std::mutex> lock(shard->mutex());
+    size += shard->size();
+  }
+  return size;
+}
+
+TableStatistics EmbeddingTable::Statistics() const {
+  TableStatistics sum;
+  for (const std::unique_ptr<TableShard>& shard : shards_) {
+    const std::lock_guard<std::mutex> lock(shard->mutex());
+    sum += shard->Statistics();
+  }
+  return sum;
+}
+
+Status EmbeddingTable::CopyShard(int64_t shard, RowLayout* layout, std::vector<char>* rows,
+                                 FilteredKeys* filtered) const {
+  return WithoutExceptions([&] {
+    const TableShard& source = *shards_[static_cast<size_t>(shard)];
+    std::unique_lock<std::mutex> lock(source.mutex());
+    const size_t begin = rows->size(), bytes = source.rows_bytes();
+    // New memory takes longer to get than to copy into: not under the lock.
+    lock.unlock();
+    rows->resize(begin + bytes + bytes / 32);
+    lock.lock();
+    source.CopyRows(layout, begin, rows);
+    source.CopyFiltered(filtered);
+    return Status();
+  });
+}
+
+Status EmbeddingTable::RestoreFiltered(const FilteredKeys& filtered) {
+  const int64_t n = static_cast<int64_t>(filtered.keys.size());
+  if (filtered.frequencies.size() != filtered.keys.size() ||
+      filtered.versions.size() != filtered.keys.size()) {
+    return InvalidArgument("each of ", n,
+                           " filtered keys must have a frequency and a version, got ",
+                           filtered.frequencies.size(), " and ", filtered.versions.size());
+  }
+  // Counts are of no use to a table that admits otherwise.
+  if (config_.admission.kind != AdmissionKind::kCounter) return Status();
+  BatchRouting routing;
+  FE_RETURN_IF_ERROR(routing.Route({filtered.keys.data(), n}, hash_key_, shard_bits_));
+  return ForEachRoutedShard(SerialExec(), shards_, routing,
+                            [&](TableShard* shard, const ShardKeys& keys) {
+                              return shard->RestoreFiltered(keys, filtered);
+                            });
+}
+
+Status EmbeddingTable::CopyBloom(std::vector<char>* bytes) const {
+  bytes->clear();
+  return ForEachShard(shards_, [&](const TableShard* shard) {
+    const Span<const char> counters = shard->bloom_bytes();
+    bytes->insert(bytes->end(), counters.begin(), counters.end());
+    return Status();
+  });
+}
+
+Status EmbeddingTable::RestoreBloom(Span<const char> bytes) {
+  int64_t num_bytes = 0;
+  FE_RETURN_IF_ERROR(ForEachShard(shards_, [&](const TableShard* shard) {
+    num_bytes += shard->bloom_bytes().size;
+    return Status();
+  }));
+  if (num_bytes != bytes.size) {
+    return InvalidArgument("the table has a Bloom filter of ", num_bytes, " bytes, not ",
+                           bytes.size, "; restore into a table with the same filter");
+  }
+  Span<const char> rest = bytes;
+  return ForEachShard(shards_, [&](TableShard* shard) {
+    const int64_t shard_bytes = shard->bloom_bytes().size;
+    const Span<const char> counters{rest.data, shard_bytes};
+    rest = {rest.data + shard_bytes, rest.size - shard_bytes};
+    return shard_bytes == 0 ? Status() : shard->RestoreBloom(counters);
+  });
+}
+
+Status EmbeddingTable::CopyBloomOfShard(int64_t shard, std::vector<char>* bytes) const {
+  return WithoutExceptions([&] {
+    const TableShard& source = *shards_[static_cast<size_t>(shard)];
+    const std::lock_guard<std::mutex> lock(source.mutex());
+    const Span<const char> counters = source.bloom_bytes();
+    bytes->assign(counters.begin(), counters.end());
+    return Status();
+  });
+}
+
+Status EmbeddingTable::RestoreBloomOfShard(int64_t shard, Span<const char> bytes) {
+  TableShard* target = shards_[static_cast<size_t>(shard)].get();
+  const std::lock_guard<std::mutex> lock(target->mutex());
+  return target->RestoreBloom(bytes);
+}
+
+}  // namespace fused_embedding

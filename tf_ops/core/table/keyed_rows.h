@@ -1,0 +1,124 @@
+#ifndef FUSED_EMBEDDING_CORE_TABLE_KEYED_ROWS_H_
+#define FUSED_EMBEDDING_CORE_TABLE_KEYED_ROWS_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "tf_ops/core/base/hash.h"
+#include "tf_ops/core/base/simd.h"
+#include "tf_ops/core/base/status.h"
+#include "tf_ops/core/table/hash_index.h"
+#include "tf_ops/core/table/row_slab.h"
+
+namespace fused_embedding {
+
+// Keys that are searched for together, so that the memory accesses of one wait for those of
+// another.
+constexpr int64_t kGroup = 128;
+
+// Rows and the index of their keys. Not thread-safe.
+class KeyedRows {
+ public:
+  // `hash_key` makes the hash this table's own: nobody can choose keys that collide.
+  KeyedRows(uint64_t hash_key, double max_load, int64_t row_bytes)
+      : hash_key_(hash_key), max_load_(max_load), slab_(row_bytes) {}
+  Status Init() { return HashIndex::Create(0, max_load_, &index_); }
+
+  uint64_t Hash(int64_t key) const { return Mix64(static_cast<uint64_t>(key) ^ hash_key_); }
+  int64_t size() const { return slab_.size(); }
+  int64_t memory_bytes() const { return slab_.memory_bytes() + index_.memory_bytes(); }
+  RowSlab& slab() { return slab_; }
+  const RowSlab& slab() const { return slab_; }
+  char* row(int64_t number) const { return slab_.row(number); }
+  RowHeader* header(int64_t number) const { return slab_.header(number); }
+
+  // Whether the row is alive and this key's. Any number is legal.
+  FE_INLINE bool IsRowOf(int64_t number, int64_t key) const {
+    return number >= 0 && slab_.IsAlive(number) && slab_.header(number)->key == key;
+  }
+  FE_INLINE void Prefetch(uint64_t hash) const { index_.Prefetch(hash); }
+  FE_INLINE uint32_t Find(int64_t key, uint64_t hash) const {
+    return index_.Find(hash, [&](uint32_t row) { return slab_.header(row)->key == key; });
+  }
+
+  // The rows of n <= kGroup keys, kNoRow where there is none. In three stages, each of which asks
+  // for the memory that the next one reads; `row_bytes` of each row are prefetched.
+  FE_INLINE void FindGroup(const int64_t* keys, const uint64_t* hashes, int64_t n,
+                           int64_t row_bytes, uint32_t* rows) const {
+    bool is_certain[kGroup];
+    for (int64_t i = 0; i < n; ++i) index_.Prefetch(hashes[i]);
+    for (int64_t i = 0; i < n; ++i) {
+      rows[i] = index_.Candidate(hashes[i], &is_certain[i]);
+      if (rows[i] != kNoRow) PrefetchRow(slab_.row(rows[i]), row_bytes);
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      if (rows[i] != kNoRow && slab_.header(rows[i])->key == keys[i]) continue;
+      rows[i] = is_certain[i] ? kNoRow : Find(keys[i], hashes[i]);
+    }
+  }
+
+  // Makes room for `num_rows` more. Insert then cannot fail.
+  Status Reserve(int64_t num_rows) {
+    FE_RETURN_IF_ERROR(slab_.Reserve(num_rows));
+    return index_.size() + num_rows <= index_.capacity() ? Status()
+                                                         : Reindex(index_.size() + num_rows);
+  }
+  // The key has no row yet. All of the new row but its header is to be written.
+  uint32_t Insert(int64_t key, uint64_t hash) {
+    const uint32_t row = slab_.Add(key);
+    index_.Insert(hash, row);
+    return row;
+  }
+  void Erase(uint32_t row) {
+    index_.Erase(Hash(header(row)->key), row);
+    slab_.Remove(row);
+  }
+  // Rows may have another size from then on.
+  void Clear(int64_t row_bytes) {
+    if (!Init().ok()) index_.Clear();  // no memory for a small one: the large one stays
+    slab_ = RowSlab(row_bytes);
+  }
+
+  // Calls body(row) in ascending order of row numbers. It may erase the row.
+  template <typename Body>
+  void ForEach(const Body& body) const {
+    constexpr int64_t kAhead = 32;  // the hardware does not follow rows over the end of a page
+    for (int64_t row = 0; row < slab_.num_rows(); ++row) {
+      if (row + kAhead < slab_.num_rows()) __builtin_prefetch(slab_.row(row + kAhead));
+      if (slab_.IsAlive(row)) body(static_cast<uint32_t>(row));
+    }
+  }
+
+ private:
+  // A larger index. Rows are read in the order of memory.
+  Status Reindex(int64_t num_entries) {
+    HashIndex index;
+    const int64_t doubled = 2 * index_.capacity();
+    FE_RETURN_IF_ERROR(HashIndex::Create(std::max(num_entries, doubled), max_load_, &index));
+    uint32_t rows[kGroup];
+    uint64_t hashes[kGroup];
+    int64_t n = 0;
+    const auto insert = [&] {
+      for (int64_t i = 0; i < n; ++i) index.Insert(hashes[i], rows[i]);
+      n = 0;
+    };
+    ForEach([&](uint32_t row) {
+      rows[n] = row;
+      hashes[n] = Hash(header(row)->key);
+      index.Prefetch(hashes[n]);
+      if (++n == kGroup) insert();
+    });
+    insert();
+    index_ = std::move(index);
+    return Status();
+  }
+
+  uint64_t hash_key_;
+  double max_load_;
+  HashIndex index_;
+  RowSlab slab_;
+};
+
+}  // namespace fused_embedding
+
+#endif  // FUSED_EMBEDDING_CORE_TABLE_KEYED_ROWS_H_

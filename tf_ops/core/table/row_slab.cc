@@ -1,0 +1,66 @@
+#include "tf_ops/core/table/row_slab.h"
+
+#include <algorithm>
+
+#include "tf_ops/core/table/hash_index.h"
+
+namespace fused_embedding {
+namespace {
+
+// A whole number of huge pages for most sizes of a row, and little address space for small tables.
+constexpr int64_t kMinChunkBytes = int64_t{16} << 20;
+// What a small table uses is counted in small pages.
+constexpr int64_t kSmallBytes = PageMemory::kHugePage;
+
+int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+}  // namespace
+
+RowSlab::RowSlab(int64_t row_bytes) : row_bytes_(row_bytes) {
+  while (row_bytes_ > 0 && (row_bytes_ << chunk_shift_) < kMinChunkBytes) ++chunk_shift_;
+  chunk_mask_ = (int64_t{1} << chunk_shift_) - 1;
+}
+
+int64_t RowSlab::memory_bytes() const {
+  const int64_t bytes = num_rows_ * row_bytes_;
+  return RoundUp(bytes, bytes <= kSmallBytes ? PageMemory::kPage : PageMemory::kHugePage);
+}
+
+Status RowSlab::Reserve(int64_t num_rows) {
+  const int64_t needed = num_rows_ + std::max<int64_t>(0, num_rows - num_free_);
+  if (needed >= int64_t{kNoRow}) {
+    return ResourceExhausted("a shard of an embedding table holds at most ", kNoRow,
+                             " rows; use more shards");
+  }
+  while (static_cast<int64_t>(chunks_.size()) << chunk_shift_ < needed) {
+    PageMemory chunk;
+    FE_RETURN_IF_ERROR(PageMemory::Allocate(row_bytes_ << chunk_shift_,
+                                            chunks_.empty() ? kSmallBytes : 0, &chunk));
+    chunks_.push_back(std::move(chunk));
+  }
+  return Status();
+}
+
+uint32_t RowSlab::Add(int64_t key) {
+  // The row that comes next is asked for while this one is filled.
+  constexpr int64_t kAhead = 4;
+  int64_t number = free_row_;
+  if (number < 0) {
+    number = num_rows_++;
+    if (((number + kAhead) & chunk_mask_) >= kAhead) PrefetchRow(row(number + kAhead), row_bytes_);
+  } else {
+    free_row_ = header(number)->key;
+    --num_free_;
+    if (free_row_ >= 0) PrefetchRow(row(free_row_), row_bytes_);
+  }
+  *header(number) = {key, 0, 0};
+  return static_cast<uint32_t>(number);
+}
+
+void RowSlab::Remove(uint32_t number) {
+  *header(number) = {free_row_, 0, kDeadVersion};
+  free_row_ = number;
+  ++num_free_;
+}
+
+}  // namespace fused_embedding

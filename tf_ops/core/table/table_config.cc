@@ -1,0 +1,57 @@
+#include "tf_ops/core/table/table_config.h"
+
+namespace fused_embedding {
+namespace {
+
+Status CheckLayout(const RowLayout& layout) {
+  if (layout.dim < 1 || layout.dim > kMaxDim) {
+    return InvalidArgument("embedding_dim must be in [1, ", kMaxDim, "], got ", layout.dim);
+  }
+  if (!layout.slots.empty()) {
+    return InvalidArgument("a table is made without slots, got ", layout.slots.size(),
+                           "; optimizers add theirs");
+  }
+  return Status();
+}
+
+Status CheckCapacity(const TableConfig& config) {
+  if (config.max_capacity < 0) {
+    return InvalidArgument("max_capacity must be a number of rows, or 0 for no bound, got ",
+                           config.max_capacity);
+  }
+  if (config.eviction != EvictionPolicy::kNone && config.max_capacity == 0) {
+    return InvalidArgument("an eviction policy needs max_capacity > 0: only a full table evicts");
+  }
+  const int64_t n = config.num_shards;
+  if (n < 0 || n > kMaxShards || (n & (n - 1)) != 0) {
+    return InvalidArgument("num_shards must be a power of two up to ", kMaxShards,
+                           ", or 0 for the default, got ", n);
+  }
+  if (config.max_capacity > 0 && n > config.max_capacity) {
+    return InvalidArgument("num_shards = ", n,
+                           " must not exceed max_capacity = ", config.max_capacity,
+                           ": a shard would have no row");
+  }
+  return Status();
+}
+
+}  // namespace
+
+Status CheckTableConfig(const TableConfig& config) {
+  FE_RETURN_IF_ERROR(CheckLayout(config.layout));
+  FE_RETURN_IF_ERROR(CheckAdmission(config.admission));
+  FE_RETURN_IF_ERROR(CheckCapacity(config));
+  return CheckInitializer(config.initializer, config.layout);
+}
+
+int64_t DefaultShards(int64_t max_capacity) {
+  constexpr int64_t kDefaultShards = 16;
+  constexpr int64_t kMinRowsOfShard = 2048;  // of a bounded table: its shards fill up unevenly
+  int64_t num_shards = kDefaultShards;
+  while (max_capacity > 0 && num_shards > 1 && max_capacity / num_shards < kMinRowsOfShard) {
+    num_shards /= 2;
+  }
+  return num_shards;
+}
+
+}  // namespace fused_embedding

@@ -1,0 +1,44 @@
+#ifndef FUSED_EMBEDDING_CORE_TABLE_TABLE_CONFIG_H_
+#define FUSED_EMBEDDING_CORE_TABLE_TABLE_CONFIG_H_
+
+#include <cstdint>
+
+#include "tf_ops/core/base/status.h"
+#include "tf_ops/core/table/admission.h"
+#include "tf_ops/core/table/initializer.h"
+#include "tf_ops/core/table/row_layout.h"
+
+namespace fused_embedding {
+
+constexpr int64_t kMaxShards = 256;
+constexpr int64_t kMaxDim = int64_t{1} << 24;
+
+// Which row a full table gives up: the one used longest ago, or least often (ties: longest ago).
+enum class EvictionPolicy { kNone, kLru, kLfu };
+// What a lookup does with keys that a full table could not take.
+enum class CheckMode {
+  kError,    // ResourceExhausted with their number, the table unchanged by the batch
+  kWarning,  // they read zeros; LookupOutput::num_refused is to be logged
+  kIgnore,   // they read zeros
+};
+
+struct TableConfig {
+  RowLayout layout;  // without slots: optimizers add theirs
+  InitializerConfig initializer;
+  AdmissionConfig admission;
+  double no_permission_value = 0.0;  // what a key that is not admitted reads
+  int64_t max_capacity = 0;          // rows; 0: unbounded
+  EvictionPolicy eviction = EvictionPolicy::kNone;
+  CheckMode check_mode = CheckMode::kError;
+  int64_t num_shards = 0;  // a power of two up to 256; 0: 16, or fewer for a small max_capacity
+};
+
+// InvalidArgument for a config that makes no sense.
+Status CheckTableConfig(const TableConfig& config);
+
+// The shards of a table whose config leaves their number open.
+int64_t DefaultShards(int64_t max_capacity);
+
+}  // namespace fused_embedding
+
+#endif  // FUSED_EMBEDDING_CORE_TABLE_TABLE_CONFIG_H_

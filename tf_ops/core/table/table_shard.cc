@@ -1,0 +1,367 @@
+#include "tf_ops/core/table/table_shard.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "tf_ops/core/table/initializer.h"
+#include "tf_ops/core/table/value_bytes.h"
+
+namespace fused_embedding {
+namespace {
+
+// What a search gives for a key without a row, beside row numbers.
+constexpr uint32_t kNotAdmitted = kNoRow;
+constexpr uint32_t kRefused = kNoRow - 1;
+
+}  // namespace
+
+std::vector<char> BytesBehindValue(const RowLayout& layout) {
+  const int64_t value_end = layout.value_offset() + layout.value_bytes();
+  std::vector<char> bytes(static_cast<size_t>(layout.row_bytes() - value_end));
+  char* slot_begin = bytes.data() + (layout.slots_offset() - value_end);
+  const bool is_double = layout.value_type == ValueType::kDouble;
+  for (const Slot& slot : layout.slots) {
+    FillValues(is_double ? ValueType::kDouble : ValueType::kFloat, slot.initial, slot.width,
+               slot_begin);
+    slot_begin += slot.width * layout.slot_number_bytes();
+  }
+  return bytes;
+}
+
+// A key that has no row yet.
+struct TableShard::Arrival {
+  int64_t key;
+  uint64_t hash;
+  int64_t count;
+  uint32_t version;
+};
+
+TableShard::TableShard(const TableConfig& table, const ShardConfig& config)
+    : table_(table),
+      config_(config),
+      layout_(table.layout),
+      value_bytes_(layout_.value_bytes()),
+      new_row_(BytesBehindValue(layout_)),
+      no_permission_(static_cast<size_t>(value_bytes_)),
+      rows_(config.hash_key, config.max_load, layout_.row_bytes()),
+      filtered_(config.hash_key, config.max_load, int64_t{sizeof(RowHeader)}),
+      evictions_(table.eviction == EvictionPolicy::kLfu) {
+  FillValues(layout_.value_type, table.no_permission_value, layout_.dim, no_permission_.data());
+}
+
+Status TableShard::Init() {
+  FE_RETURN_IF_ERROR(rows_.Init());
+  FE_RETURN_IF_ERROR(filtered_.Init());
+  const AdmissionConfig& admission = table_.admission;
+  if (admission.kind != AdmissionKind::kBloom) return Status();
+  return CountingBloomFilter::Create(config_.bloom_counters, admission.bloom_hashes,
+                                     admission.min_frequency, &bloom_);
+}
+
+TableStatistics TableShard::Statistics() const {
+  TableStatistics statistics = statistics_;
+  statistics.size = rows_.size();
+  statistics.filtered = filtered_.size();
+  statistics.memory_bytes = rows_.memory_bytes() + filtered_.memory_bytes();
+  if (table_.admission.kind == AdmissionKind::kBloom) {
+    statistics.memory_bytes += bloom_.memory_bytes();
+  }
+  return statistics;
+}
+
+// --- Lookups ---
+
+void TableShard::Touch(uint32_t row, int64_t count, uint32_t version) {
+  RowHeader* header = rows_.header(row);
+  header->frequency = SaturatedFrequency(int64_t{header->frequency} + count);
+  header->version = version;
+}
+
+FE_INLINE void TableShard::Output(uint32_t row, int64_t position, LookupOutput* out) const {
+  CopyBytes(rows_.row(row) + layout_.value_offset(), value_bytes_,
+            out->values + position * value_bytes_);
+  if (out->handles != nullptr) out->handles[position] = config_.number << 32 | int64_t{row};
+}
+
+// Calls found(row, position) for the keys that have a row, and leaves the others in `keys`; returns
+// their number. All rows are found before the first is inserted: only then is it known which of
+// them a full table may not give up.
+template <typename Found>
+int64_t TableShard::FindAll(const ShardKeys& keys, int64_t row_bytes, const Found& found) {
+  if (is_bounded()) evictions_.StartBatch(rows_, keys.n);
+  int64_t num_missing = 0;
+  for (int64_t begin = 0; begin < keys.n; begin += kGroup) {
+    KeyGroup group(keys, begin);
+    rows_.FindGroup(group.keys, group.hashes, group.n, row_bytes, group.rows);
+    for (int64_t i = 0; i < group.n; ++i) {
+      const int64_t position = group.positions[i];
+      if (group.rows[i] == kNoRow) {
+        keys.hashes[num_missing] = group.hashes[i];
+        keys.positions[num_missing++] = position;
+        continue;
+      }
+      found(group.rows[i], position);
+      if (is_bounded()) evictions_.Pin(group.rows[i]);
+    }
+  }
+  statistics_.index_probes += keys.n;
+  return num_missing;
+}
+
+Status TableShard::FindOrInsert(const ShardKeys& keys, const Occurrences& occurrences,
+                                LookupOutput* out) {
+  const int64_t num_missing =
+      FindAll(keys, layout_.value_offset() + value_bytes_, [&](uint32_t row, int64_t position) {
+        Touch(row, occurrences.count(position), occurrences.version);
+        Output(row, position, out);
+      });
+  statistics_.hits += keys.n - num_missing;
+  Status status;
+  for (int64_t begin = 0; begin < num_missing && status.ok(); begin += kGroup) {
+    status =
+        InsertMissing({keys.keys, keys.positions + begin, keys.hashes + begin, num_missing - begin},
+                      occurrences, out);
+  }
+  if (is_bounded()) evictions_.EndBatch();
+  return status;
+}
+
+// The first kGroup of the keys that were not found.
+Status TableShard::InsertMissing(const ShardKeys& missing, const Occurrences& occurrences,
+                                 LookupOutput* out) {
+  KeyGroup group(missing, 0);
+  FE_RETURN_IF_ERROR(ReserveFor(group.n));
+  for (int64_t i = 0; i < group.n; ++i) {
+    rows_.Prefetch(group.hashes[i]);
+    bloom_.Prefetch(group.hashes[i]);
+    __builtin_prefetch(out->values + group.positions[i] * value_bytes_, 1);
+  }
+  uint32_t filtered[kGroup];
+  if (table_.admission.kind == AdmissionKind::kCounter) {
+    FE_RETURN_IF_ERROR(filtered_.Reserve(group.n));
+    filtered_.FindGroup(group.keys, group.hashes, group.n, filtered_.slab().row_bytes(), filtered);
+    statistics_.index_probes += group.n;
+  } else {
+    std::fill_n(filtered, group.n, kNoRow);
+  }
+  int64_t num_new = 0;
+  int64_t new_keys[kGroup];
+  char* new_values[kGroup];
+  for (int64_t i = 0; i < group.n; ++i) {
+    const int64_t key = group.keys[i];
+    const int64_t count = occurrences.count(group.positions[i]);
+    group.rows[i] = rows_.Find(key, group.hashes[i]);  // a key that is in the batch twice
+    if (group.rows[i] != kNoRow) {
+      Touch(group.rows[i], count, occurrences.version);
+      ++statistics_.hits;
+      continue;
+    }
+    ++statistics_.misses;
+    group.rows[i] = InsertIfAdmitted({key, group.hashes[i], count, occurrences.version},
+                                     filtered[i], missing.n - i);
+    if (group.rows[i] >= kRefused) continue;
+    new_keys[num_new] = key;
+    new_values[num_new++] = rows_.row(group.rows[i]) + layout_.value_offset();
+  }
+  Initialize(*initializer_, layout_, new_keys, new_values, num_new);
+  for (int64_t i = 0; i < group.n; ++i) {
+    const int64_t position = group.positions[i];
+    if (group.rows[i] < kRefused) {
+      Output(group.rows[i], position, out);
+      continue;
+    }
+    char* value = out->values + position * value_bytes_;
+    if (group.rows[i] == kNotAdmitted) CopyBytes(no_permission_.data(), value_bytes_, value);
+    if (group.rows[i] == kRefused) std::memset(value, 0, static_cast<size_t>(value_bytes_));
+    if (group.rows[i] == kRefused) ++out->num_refused;
+    if (out->handles != nullptr) out->handles[position] = -1;
+  }
+  return Status();
+}
+
+Status TableShard::ReserveFor(int64_t num_keys) {
+  const int64_t room = is_bounded() ? config_.max_capacity - rows_.size() : num_keys;
+  return rows_.Reserve(std::min(num_keys, room));
+}
+
+// The occurrences of a key, this one included. `filtered`: where its count was found, or kNoRow;
+// keys that are in the batch twice were counted, or admitted, since.
+int64_t TableShard::CountArrival(const Arrival& arrival, uint32_t* filtered) {
+  switch (table_.admission.kind) {
+    case AdmissionKind::kAll:
+      return arrival.count;
+    case AdmissionKind::kCounter:
+      if (!filtered_.IsRowOf(*filtered, arrival.key)) {
+        *filtered = filtered_.Find(arrival.key, arrival.hash);
+      }
+      return *filtered == kNoRow ? arrival.count
+                                 : arrival.count + filtered_.header(*filtered)->frequency;
+    case AdmissionKind::kBloom:
+      return bloom_.Add(arrival.hash, arrival.count);
+  }
+  return 0;
+}
+
+bool TableShard::IsAdmitted(int64_t frequency) const {
+  return table_.admission.kind == AdmissionKind::kAll ||
+         frequency >= table_.admission.min_frequency;
+}
+
+// Its row, kNotAdmitted or kRefused.
+uint32_t TableShard::InsertIfAdmitted(const Arrival& arrival, uint32_t filtered, int64_t num_left) {
+  const int64_t frequency = CountArrival(arrival, &filtered);
+  const bool is_admitted = IsAdmitted(frequency);
+  if (is_admitted && MakeRoom(num_left)) {
+    if (filtered != kNoRow) filtered_.Erase(filtered);
+    ++statistics_.inserts;
+    return InsertRow(arrival.key, arrival.hash, SaturatedFrequency(frequency), arrival.version);
+  }
+  ++(is_admitted ? statistics_.refusals : statistics_.not_admitted);
+  if (table_.admission.kind == AdmissionKind::kCounter && frequency > 0) {
+    if (filtered == kNoRow) filtered = filtered_.Insert(arrival.key, arrival.hash);
+    *filtered_.header(filtered) = {arrival.key, SaturatedFrequency(frequency), arrival.version};
+  }
+  return is_admitted ? kRefused : kNotAdmitted;
+}
+
+// A row without a value, pinned where the table is bounded.
+uint32_t TableShard::InsertRow(int64_t key, uint64_t hash, uint32_t frequency, uint32_t version) {
+  const uint32_t row = rows_.Insert(key, hash);
+  *rows_.header(row) = {key, frequency, version};
+  CopyBytes(new_row_.data(), static_cast<int64_t>(new_row_.size()),
+            rows_.row(row) + layout_.value_offset() + value_bytes_);
+  if (is_bounded()) evictions_.Pin(row);
+  return row;
+}
+
+// `num_left`: keys of this batch that may want a row, this one included.
+bool TableShard::MakeRoom(int64_t num_left) {
+  if (!is_bounded() || rows_.size() < config_.max_capacity) return true;
+  if (table_.eviction == EvictionPolicy::kNone) return false;
+  const uint32_t row = evictions_.Next(rows_, num_left);
+  if (row == kNoRow) return false;
+  rows_.Erase(row);
+  ++statistics_.evictions;
+  return true;
+}
+
+void TableShard::Find(const ShardKeys& keys, LookupOutput* out) {
+  const int64_t read_bytes = layout_.value_offset() + value_bytes_;
+  for (int64_t begin = 0; begin < keys.n; begin += kGroup) {
+    KeyGroup group(keys, begin);
+    rows_.FindGroup(group.keys, group.hashes, group.n, read_bytes, group.rows);
+    int64_t num_missing = 0;
+    int64_t missing[kGroup];
+    char* values[kGroup];
+    for (int64_t i = 0; i < group.n; ++i) {
+      const int64_t position = group.positions[i];
+      if (group.rows[i] != kNoRow) {
+        Output(group.rows[i], position, out);
+        continue;
+      }
+      missing[num_missing] = group.keys[i];
+      values[num_missing++] = out->values + position * value_bytes_;
+      if (out->handles != nullptr) out->handles[position] = -1;
+    }
+    if (table_.admission.kind == AdmissionKind::kAll) {
+      Initialize(*initializer_, layout_, missing, values, num_missing);
+    } else {
+      for (int64_t i = 0; i < num_missing; ++i) {
+        CopyBytes(no_permission_.data(), value_bytes_, values[i]);
+      }
+    }
+    statistics_.hits += group.n - num_missing;
+    statistics_.misses += num_missing;
+  }
+  statistics_.index_probes += keys.n;
+}
+
+void TableShard::ForEachRow(const ShardKeys& keys, Span<const int64_t> handles,
+                            const EmbeddingTable::RowBody& body) {
+  const int64_t row_bytes = layout_.row_bytes();
+  for (int64_t begin = 0; begin < keys.n; begin += kGroup) {
+    KeyGroup group(keys, begin);
+    if (handles.empty()) {
+      rows_.FindGroup(group.keys, group.hashes, group.n, row_bytes, group.rows);
+      statistics_.index_probes += group.n;
+    } else {
+      FindByHandles(handles, &group);
+    }
+    char* rows[kGroup];
+    for (int64_t i = 0; i < group.n; ++i) {
+      rows[i] = group.rows[i] == kNoRow ? nullptr : rows_.row(group.rows[i]);
+    }
+    body(layout_, {rows, group.positions, group.n});
+  }
+}
+
+void TableShard::FindByHandles(Span<const int64_t> handles, KeyGroup* group) {
+  const int64_t row_bytes = layout_.row_bytes();
+  for (int64_t i = 0; i < group->n; ++i) {
+    const int64_t handle = handles[group->positions[i]];
+    const bool is_here =
+        handle >> 32 == config_.number && (handle & kNoRow) < rows_.slab().num_rows();
+    group->rows[i] = is_here ? static_cast<uint32_t>(handle) : kNoRow;
+    if (is_here) PrefetchRow(rows_.row(group->rows[i]), row_bytes);
+  }
+  int64_t num_sought = 0, sought[kGroup], keys[kGroup];
+  uint64_t hashes[kGroup];
+  uint32_t rows[kGroup];
+  for (int64_t i = 0; i < group->n; ++i) {
+    if (rows_.IsRowOf(group->rows[i], group->keys[i])) continue;
+    keys[num_sought] = group->keys[i];
+    hashes[num_sought] = group->hashes[i];
+    sought[num_sought++] = i;
+  }
+  rows_.FindGroup(keys, hashes, num_sought, row_bytes, rows);
+  for (int64_t i = 0; i < num_sought; ++i) group->rows[sought[i]] = rows[i];
+  statistics_.index_probes += num_sought;
+}
+
+// --- Content ---
+
+void TableShard::WriteContent(uint32_t row, int64_t position,
+                              const EmbeddingTable::Content& content) {
+  RowHeader* header = rows_.header(row);
+  if (!content.frequencies.empty()) {
+    header->frequency = SaturatedFrequency(content.frequencies[position]);
+  }
+  if (!content.versions.empty()) header->version = SaturatedVersion(content.versions[position]);
+  char* bytes = rows_.row(row);
+  CopyBytes(content.values + position * value_bytes_, value_bytes_, bytes + layout_.value_offset());
+  if (content.slots == nullptr) return;
+  const int64_t slot_bytes = content.slot_width * layout_.slot_number_bytes();
+  CopyBytes(content.slots + position * slot_bytes, slot_bytes, bytes + layout_.slots_offset());
+}
+
+Status TableShard::Upsert(const ShardKeys& keys, const EmbeddingTable::Content& content,
+                          uint32_t version, int64_t* num_refused) {
+  if (content.slot_width > layout_.slot_width()) {
+    return InvalidArgument("rows have ", content.slot_width,
+                           " numbers of slots, but the table has ", layout_.slot_width(),
+                           "; do not clear or restore it meanwhile");
+  }
+  const int64_t num_missing =
+      FindAll(keys, layout_.row_bytes(),
+              [&](uint32_t row, int64_t position) { WriteContent(row, position, content); });
+  Status status;
+  for (int64_t i = 0; i < num_missing; ++i) {
+    if (i % kGroup == 0) status = ReserveFor(std::min(kGroup, num_missing - i));
+    if (!status.ok()) break;
+    const int64_t key = keys.keys[keys.positions[i]];
+    uint32_t row = rows_.Find(key, keys.hashes[i]);  // a key that is in the batch twice
+    if (row == kNoRow && MakeRoom(num_missing - i)) {
+      row = InsertRow(key, keys.hashes[i], 0, version);
+      const uint32_t filtered = filtered_.Find(key, keys.hashes[i]);
+      if (filtered != kNoRow) filtered_.Erase(filtered);
+    }
+    if (row != kNoRow) WriteContent(row, keys.positions[i], content);
+    *num_refused += row == kNoRow;
+  }
+  statistics_.refusals += *num_refused;
+  if (is_bounded()) evictions_.EndBatch();
+  return status;
+}
+
+}  // namespace fused_embedding

@@ -1,0 +1,179 @@
+// What a shard holds, beside lookups: erasing, expiry, slots, copies.
+
+#include <algorithm>
+#include <utility>
+
+#include "tf_ops/core/table/table_shard.h"
+#include "tf_ops/core/table/value_bytes.h"
+
+namespace fused_embedding {
+
+int64_t TableShard::Erase(const ShardKeys& keys) {
+  int64_t num_erased = 0;
+  for (int64_t begin = 0; begin < keys.n; begin += kGroup) {
+    KeyGroup group(keys, begin);
+    rows_.FindGroup(group.keys, group.hashes, group.n, int64_t{sizeof(RowHeader)}, group.rows);
+    for (int64_t i = 0; i < group.n; ++i) {
+      const bool is_found = rows_.IsRowOf(group.rows[i], group.keys[i]);  // not twice
+      if (is_found) rows_.Erase(group.rows[i]);
+      num_erased += is_found;
+      if (is_found || filtered_.size() == 0) continue;
+      const uint32_t filtered = filtered_.Find(group.keys[i], group.hashes[i]);
+      if (filtered != kNoRow) filtered_.Erase(filtered);
+    }
+  }
+  statistics_.index_probes += keys.n;
+  statistics_.erasures += num_erased;
+  return num_erased;
+}
+
+int64_t TableShard::Expire(const EmbeddingTable::ExpireInput& in) {
+  const auto is_old = [&](const RowHeader& header) {
+    const int64_t version = header.version;
+    return in.steps_to_live > 0 && in.step > version && in.step - version > in.steps_to_live;
+  };
+  const double l2_squared = in.l2_threshold * in.l2_threshold;
+  int64_t num_expired = 0;
+  rows_.ForEach([&](uint32_t row) {
+    const char* value = rows_.row(row) + layout_.value_offset();
+    const bool is_small =
+        in.l2_threshold > 0.0 && SquaredNorm(layout_.value_type, value, layout_.dim) < l2_squared;
+    if (!is_small && !is_old(*rows_.header(row))) return;
+    rows_.Erase(row);
+    ++num_expired;
+  });
+  filtered_.ForEach([&](uint32_t row) {
+    if (is_old(*filtered_.header(row))) filtered_.Erase(row);
+  });
+  statistics_.expirations += num_expired;
+  return num_expired;
+}
+
+void TableShard::Clear() {
+  // Nothing is allocated, so nothing can fail: without slots both only get shorter.
+  layout_.slots.clear();
+  new_row_.resize(static_cast<size_t>(layout_.row_bytes() - layout_.value_offset() - value_bytes_));
+  evictions_.Clear();
+  rows_.Clear(layout_.row_bytes());
+  filtered_.Clear(int64_t{sizeof(RowHeader)});
+  bloom_.Clear();
+}
+
+Status TableShard::AddSlots(const std::vector<Slot>& slots) {
+  if (slots.empty()) return Status();
+  RowLayout layout = layout_;
+  layout.slots.insert(layout.slots.end(), slots.begin(), slots.end());
+  std::vector<char> new_row = BytesBehindValue(layout);
+  const int64_t kept_bytes =
+      layout_.slots_offset() + layout_.slot_width() * layout_.slot_number_bytes();
+  const char* added = new_row.data() + (kept_bytes - layout_.value_offset() - value_bytes_);
+  FE_RETURN_IF_ERROR(rows_.slab().Resize(layout.row_bytes(), [&](const char* from, char* to) {
+    CopyBytes(from, kept_bytes, to);
+    CopyBytes(added, layout.row_bytes() - kept_bytes, to + kept_bytes);
+  }));
+  layout_ = std::move(layout);
+  new_row_ = std::move(new_row);
+  return Status();
+}
+
+// --- Refusals ---
+
+// Of (key, count) pairs of keys without a row. Takes back what it adds to the Bloom filter.
+int64_t TableShard::CountAdmitted(std::vector<std::pair<int64_t, int64_t>> keys) {
+  const bool is_bloom = table_.admission.kind == AdmissionKind::kBloom;
+  const Span<const char> bytes = bloom_bytes();
+  const std::vector<char> counters(bytes.begin(), bytes.end());
+  std::stable_sort(keys.begin(), keys.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  int64_t num_admitted = 0;
+  for (size_t i = 0; i < keys.size();) {
+    const int64_t key = keys[i].first;
+    const uint64_t hash = rows_.Hash(key);
+    const uint32_t filtered = filtered_.Find(key, hash);
+    int64_t frequency = filtered == kNoRow ? 0 : int64_t{filtered_.header(filtered)->frequency};
+    for (; i < keys.size() && keys[i].first == key; ++i) {
+      frequency = is_bloom ? bloom_.Add(hash, keys[i].second) : frequency + keys[i].second;
+    }
+    num_admitted += IsAdmitted(frequency);
+  }
+  if (is_bloom) static_cast<void>(bloom_.Restore({counters.data(), bytes.size}));
+  return num_admitted;
+}
+
+int64_t TableShard::CountRefusals(const ShardKeys& keys, const Occurrences* occurrences) {
+  if (!is_bounded()) return 0;
+  std::vector<std::pair<int64_t, int64_t>> missing;
+  std::vector<uint32_t> found;
+  for (int64_t begin = 0; begin < keys.n; begin += kGroup) {
+    KeyGroup group(keys, begin);
+    rows_.FindGroup(group.keys, group.hashes, group.n, int64_t{sizeof(RowHeader)}, group.rows);
+    for (int64_t i = 0; i < group.n; ++i) {
+      if (group.rows[i] != kNoRow) {
+        found.push_back(group.rows[i]);
+        continue;
+      }
+      const int64_t position = group.positions[i];
+      missing.emplace_back(group.keys[i], occurrences ? occurrences->count(position) : 0);
+    }
+  }
+  std::sort(found.begin(), found.end());
+  found.erase(std::unique(found.begin(), found.end()), found.end());
+  const bool is_evicting = table_.eviction != EvictionPolicy::kNone;
+  const int64_t num_kept = is_evicting ? static_cast<int64_t>(found.size()) : rows_.size();
+  const int64_t room = config_.max_capacity - num_kept;
+  int64_t num_wanted = static_cast<int64_t>(missing.size());
+  if (num_wanted <= room) return 0;
+  if (occurrences != nullptr) {
+    num_wanted = CountAdmitted(std::move(missing));
+  } else {
+    std::sort(missing.begin(), missing.end());
+    num_wanted = std::unique(missing.begin(), missing.end()) - missing.begin();
+  }
+  const int64_t num_refused = std::max<int64_t>(0, num_wanted - room);
+  statistics_.refusals += num_refused;
+  return num_refused;
+}
+
+// --- Snapshots ---
+
+void TableShard::CopyRows(RowLayout* layout, size_t begin, std::vector<char>* rows) const {
+  *layout = layout_;
+  const int64_t row_bytes = layout_.row_bytes();
+  if (rows->size() < begin + rows_bytes()) rows->resize(begin + rows_bytes());
+  char* next = rows->data() + begin;
+  rows_.ForEach([&](uint32_t row) {
+    CopyBytes(rows_.row(row), row_bytes, next);
+    next += row_bytes;
+  });
+  rows->resize(begin + rows_bytes());
+}
+
+void TableShard::CopyFiltered(FilteredKeys* filtered) const {
+  filtered_.ForEach([&](uint32_t row) {
+    const RowHeader& header = *filtered_.header(row);
+    filtered->keys.push_back(header.key);
+    filtered->frequencies.push_back(header.frequency);
+    filtered->versions.push_back(header.version);
+  });
+}
+
+Status TableShard::RestoreFiltered(const ShardKeys& keys, const FilteredKeys& filtered) {
+  FE_RETURN_IF_ERROR(filtered_.Reserve(keys.n));
+  for (int64_t i = 0; i < keys.n; ++i) {
+    const int64_t position = keys.positions[i];
+    const int64_t key = keys.keys[position];
+    if (rows_.Find(key, keys.hashes[i]) != kNoRow) continue;
+    uint32_t row = filtered_.Find(key, keys.hashes[i]);
+    if (row == kNoRow) row = filtered_.Insert(key, keys.hashes[i]);
+    const size_t p = static_cast<size_t>(position);
+    *filtered_.header(row) = {key, filtered.frequencies[p], SaturatedVersion(filtered.versions[p])};
+  }
+  return Status();
+}
+
+Span<const char> TableShard::bloom_bytes() const {
+  if (table_.admission.kind != AdmissionKind::kBloom) return {};
+  return bloom_.bytes();
+}
+
+}  // namespace fused_embedding
