@@ -13,6 +13,18 @@ import tensorflow as tf
 from fused_embedding._native import ops
 
 _NAMES = (
+    "EmbeddingVariableApply",
+    "EmbeddingVariableErase",
+    "EmbeddingVariableExpire",
+    "EmbeddingVariableExport",
+    "EmbeddingVariableHandle",
+    "EmbeddingVariableImport",
+    "EmbeddingVariableLookup",
+    "EmbeddingVariableMetadata",
+    "EmbeddingVariableRestore",
+    "EmbeddingVariableSave",
+    "EmbeddingVariableStatistics",
+    "EmbeddingVariableUpsert",
     "FusedEmbeddingGather",
     "FusedEmbeddingResourceGather",
     "FusedEmbeddingSparsePostLookUp",

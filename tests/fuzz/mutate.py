@@ -1,8 +1,13 @@
 """Ways to spoil the arguments of an op. Sizes stay small, or so large that no machine has them."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
+import fused_embedding as fe
+
+DIM = 3  # of the tables in table_cases.py
 INT64 = (-(2**63), -(2**31) - 1, -1, 0, 1, 2**31, 2**50, 2**62, 2**63 - 1)
 SMALL, HUGE = 2**16, 2**45  # numbers of rows between these might really be allocated
 INT32 = (-(2**31), -1, 0, 1, 3, 2**31 - 1)
@@ -16,7 +21,28 @@ ATTRS = {
     "default_weight": (1.0, float("nan"), -3.0),
     "CounterType": (tf.int32, tf.int64, tf.float32),
     "dtype": (tf.float32, tf.float64, tf.int32),
+    "slot_dtype": (tf.float32, tf.float64, tf.int32),
+    "rule": ("sgd", "adagrad", "momentum", "row_wise_adagrad", "zipf", ""),
+    "slot_prefix": ("sgd", "", "a/b"),
+    "partition_index": (0, 1, -1, 2**62),
+    "num_partitions": (1, 2, 0, -1, 2**31),
+    "dim": (DIM, 0, -1, 2**24, 2**40, 2**63 - 1),
+    "seed": (0, -1, 2**63 - 1),
+    "admission": ("all", "counter", "bloom", "none"),
+    "min_frequency": (0, 1, -1, 255, 256, 65_536, 2**62),
+    "bloom_counters": (0, -1, 1, 2**62, 2**63 - 1),
+    "bloom_hashes": (0, -1, 1, 16, 17, 2**62),
+    "no_permission_value": (0.0, float("nan"), 1e30),
+    "max_capacity": (0, -1, 1, 2**40, 2**63 - 1),
+    "eviction": ("none", "lru", "lfu", "fifo"),
+    "check_mode": ("error", "warning", "ignore", "panic"),
+    "initializer": ("constant", "uniform", "normal", "truncated_normal", "matrix", "zipf"),
+    "initializer_a": FLOATS,
+    "initializer_b": FLOATS,
+    "initializer_matrix": (b"", b"x", b"\0" * 4 * DIM, b"\xff" * 8 * DIM),
+    "shared_name": ("made",),
 }
+STRINGS = (b"", b"A", b"A/accumulator", b"\0\xff", b"x" * 100_000)
 
 
 def extreme_element(rng, array):
@@ -25,6 +51,7 @@ def extreme_element(rng, array):
         return array
     changed = array.copy()
     values = {"i": INT64 if array.dtype == np.int64 else INT32, "b": (True, False)}
+    values |= {"u": (0, 1, 255), "O": STRINGS, "S": STRINGS}
     choice = values.get(array.dtype.kind, FLOATS)
     changed.reshape(-1)[rng.integers(array.size)] = choice[rng.integers(len(choice))]
     return changed
@@ -77,7 +104,7 @@ def empty(rng, array):
 def other_dtype(rng, array):
     """A type that the op may not take."""
     dtype = [np.int32, np.int64, np.float32, np.float64, np.bool_][rng.integers(5)]
-    return array.astype(dtype)
+    return np.zeros(array.shape, dtype) if array.dtype.kind in "OS" else array.astype(dtype)
 
 
 ARRAY_MUTATIONS = (
@@ -119,13 +146,28 @@ def is_costly(rng, num_rows):
     return bool(np.any(num_rows >= HUGE)) and rng.integers(64) > 0
 
 
+@functools.cache
+def other_resources():
+    """What is no handle of a table: a variable of text, a deleted table, two, none, a number."""
+    variable = tf.Variable(["text"])
+    deleted = fe.raw_ops.EmbeddingVariableHandle(
+        shared_name="deleted", dtype=tf.float32, dim=DIM, initializer="debug"
+    )
+    tf.raw_ops.DestroyResourceOp(resource=deleted)
+    handles = tf.stack([deleted, deleted])
+    return variable, (variable.handle, deleted, handles, handles[:0], handles[:1], tf.constant(1.0))
+
+
 def mutate(rng, args):
     """Spoils one argument of a copy of `args`."""
     name = sorted(args)[rng.integers(len(args))]
     value = args[name]
     if isinstance(value, bool):
         value = not value
-    elif name in ATTRS:
+    elif name == "resource":
+        choices = other_resources()[1]
+        value = choices[rng.integers(len(choices))]
+    elif name in ATTRS and not isinstance(value, np.ndarray):
         value = ATTRS[name][rng.integers(len(ATTRS[name]))]
     elif isinstance(value, list):
         value = mutate_list(rng, value)

@@ -20,6 +20,17 @@ Status CheckIdsAndIndices(const tensorflow::Tensor& values, const tensorflow::Te
 
 Status CheckVector(const char* name, const tensorflow::Tensor& tensor);
 
+// Input `index`, which must be a scalar. T is int64_t, double or tensorflow::tstring.
+template <typename T>
+Status ReadScalar(tensorflow::OpKernelContext* ctx, int index, const char* name, T* value) {
+  const tensorflow::Tensor& tensor = ctx->input(index);
+  if (tensor.dims() != 0) {
+    return InvalidArgument(name, " must be a scalar, got shape ", tensor.shape().DebugString());
+  }
+  *value = tensor.scalar<T>()();
+  return Status();
+}
+
 // The number of rows of each shard, from partition_shapes: P vectors [rows, dim].
 Status ReadShardRows(const tensorflow::OpInputList& partition_shapes, std::vector<int64_t>* rows);
 

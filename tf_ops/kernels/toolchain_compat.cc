@@ -6,6 +6,7 @@
 // in a build; the version script keeps these definitions inside _ops.so.
 
 #include <pthread.h>
+#include <sys/stat.h>
 
 #if defined(__GLIBC__) && defined(__x86_64__)
 
@@ -18,6 +19,16 @@ char __libc_single_threaded = 0;
 int OldPthreadOnce(pthread_once_t* once, void (*init)());
 __asm__(".symver OldPthreadOnce, pthread_once@GLIBC_2.2.5");
 int pthread_once(pthread_once_t* once, void (*init)()) { return OldPthreadOnce(once, init); }
+
+// The same of std::mutex::try_lock.
+int OldTryLock(pthread_mutex_t* mutex);
+__asm__(".symver OldTryLock, pthread_mutex_trylock@GLIBC_2.2.5");
+int pthread_mutex_trylock(pthread_mutex_t* mutex) noexcept { return OldTryLock(mutex); }
+
+// glibc 2.33: was an inline function before, which called this with the version of the struct.
+int OldFstat(int version, int file, struct stat* info);
+__asm__(".symver OldFstat, __fxstat@GLIBC_2.2.5");
+int fstat(int file, struct stat* info) noexcept { return OldFstat(1, file, info); }
 
 }  // extern "C"
 

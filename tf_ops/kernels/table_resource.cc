@@ -1,0 +1,78 @@
+#include "tf_ops/kernels/table_resource.h"
+
+#include "tf_ops/kernels/sparse_inputs.h"
+#include "tf_ops/kernels/tf_adapters.h"
+
+namespace fused_embedding {
+namespace {
+
+tensorflow::DataType ToDataType(ValueType type) {
+  switch (type) {
+    case ValueType::kFloat:
+      return tensorflow::DT_FLOAT;
+    case ValueType::kDouble:
+      return tensorflow::DT_DOUBLE;
+    case ValueType::kHalf:
+      return tensorflow::DT_HALF;
+    case ValueType::kBFloat16:
+      return tensorflow::DT_BFLOAT16;
+  }
+  return tensorflow::DT_INVALID;
+}
+
+}  // namespace
+
+absl::Status LookupTable(tensorflow::OpKernelContext* ctx, TableResourcePtr* resource) {
+  const tensorflow::Tensor& input = ctx->input(0);
+  if (input.dtype() != tensorflow::DT_RESOURCE || input.NumElements() != 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "resource must be one handle of an EmbeddingVariable, got ", input.DebugString()));
+  }
+  const tensorflow::ResourceHandle& handle = input.flat<tensorflow::ResourceHandle>()(0);
+  const absl::Status status = LookupResource(ctx, handle, resource);
+  if (!absl::IsNotFound(status)) return status;
+  return absl::NotFoundError(
+      absl::StrCat("EmbeddingVariable ", handle.name(),
+                   " does not exist: it was deleted, or its session was closed; make it again with "
+                   "fe.get_embedding_variable and restore it from a checkpoint"));
+}
+
+ValueType ToValueType(tensorflow::DataType dtype) {
+  switch (dtype) {
+    case tensorflow::DT_DOUBLE:
+      return ValueType::kDouble;
+    case tensorflow::DT_HALF:
+      return ValueType::kHalf;
+    case tensorflow::DT_BFLOAT16:
+      return ValueType::kBFloat16;
+    default:
+      return ValueType::kFloat;
+  }
+}
+
+Status CheckValueType(const char* name, tensorflow::DataType dtype, ValueType value_type) {
+  if (dtype == ToDataType(value_type)) return Status();
+  return InvalidArgument(name, " is ", tensorflow::DataTypeString(dtype), ", but the table holds ",
+                         tensorflow::DataTypeString(ToDataType(value_type)));
+}
+
+Status ReadPartition(tensorflow::OpKernelConstruction* ctx, PartitionFilter* partition) {
+  partition->index = GetAttr<int64_t>(ctx, "partition_index");
+  partition->count = GetAttr<int64_t>(ctx, "num_partitions");
+  FE_RETURN_IF_ERROR(ReadPartitionStrategy(ctx, &partition->strategy));
+  return CheckPartition(*partition);
+}
+
+Status CheckValues(const char* name, const tensorflow::Tensor& tensor, int64_t n,
+                   const EmbeddingTable& table) {
+  const RowLayout& layout = table.config().layout;
+  FE_RETURN_IF_ERROR(CheckValueType(name, tensor.dtype(), layout.value_type));
+  if (tensor.dims() != 2 || tensor.dim_size(0) != n || tensor.dim_size(1) != layout.dim) {
+    return InvalidArgument(name, " must have shape [", n, ", ", layout.dim,
+                           "]: a row of the table for each key, got shape ",
+                           tensor.shape().DebugString());
+  }
+  return Status();
+}
+
+}  // namespace fused_embedding
