@@ -1,13 +1,56 @@
 """Fused sparse embedding lookup for stock TensorFlow.
 
-`fe.nn` looks up, `fe.feature_column` puts `do_fusion` on feature columns, `fe.raw_ops` are the ops,
+`fe.nn` looks up, `fe.feature_column` has columns with `do_fusion`, `fe.get_embedding_variable`
+makes tables without a vocabulary, `fe.train` and `fe.keras` train them, `fe.raw_ops` are the ops,
 `fe.compat.v1.nn` stands in for tf.compat.v1.nn.
 """
 
-from fused_embedding import compat, feature_column, gradients, nn, raw_ops
+from fused_embedding import compat, feature_column, gradients, keras, nn, raw_ops, train
+from fused_embedding.embedding_options import (
+    CacheStrategy,
+    CBFFilter,
+    CheckpointOption,
+    CounterFilter,
+    EmbeddingVariableOption,
+    GlobalStepEvict,
+    InitializerOption,
+    L2WeightEvict,
+    StorageOption,
+    StorageType,
+)
+from fused_embedding.embedding_partitions import PartitionedEmbeddingVariable
+from fused_embedding.embedding_scope import EMBEDDING_VARIABLES, get_embedding_variable
+from fused_embedding.embedding_variable import EmbeddingVariable
+from fused_embedding.inference import inference
+from fused_embedding.initializers import DebugInitializer
+from fused_embedding.statistics_summary import summarize_statistics
 
 __version__ = "0.1.0"
 
-__all__ = ["compat", "feature_column", "nn", "raw_ops"]
+__all__ = [
+    "EMBEDDING_VARIABLES",
+    "CBFFilter",
+    "CacheStrategy",
+    "CheckpointOption",
+    "CounterFilter",
+    "DebugInitializer",
+    "EmbeddingVariable",
+    "EmbeddingVariableOption",
+    "GlobalStepEvict",
+    "InitializerOption",
+    "L2WeightEvict",
+    "PartitionedEmbeddingVariable",
+    "StorageOption",
+    "StorageType",
+    "compat",
+    "feature_column",
+    "get_embedding_variable",
+    "inference",
+    "keras",
+    "nn",
+    "raw_ops",
+    "summarize_statistics",
+    "train",
+]
 
 del gradients  # imported for its registrations

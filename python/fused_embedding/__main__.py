@@ -1,6 +1,7 @@
 """Programs of fused_embedding.
 
 python -m fused_embedding demo [--data PATH] trains a model with stock and with fused embeddings.
+python -m fused_embedding run PROGRAM.py [ARGUMENT ...] runs a TensorFlow 1 or DeepRec program.
 python -m fused_embedding COMMAND --help lists a command's options.
 """
 
@@ -13,7 +14,10 @@ from absl import app, flags
 # A command is a module with `main(argv) -> exit status`, imported only when it is asked for.
 _COMMANDS = {
     "demo": "fused_embedding.demo.main",
+    "run": "fused_embedding.program_runner",
 }
+# Those whose arguments are another program's, not flags.
+_WITHOUT_FLAGS = ("run",)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -25,6 +29,8 @@ def main(argv: Sequence[str]) -> None:
     if command not in _COMMANDS:
         sys.exit(f"unknown command {command!r}; the commands are: {', '.join(_COMMANDS)}")
     module = importlib.import_module(_COMMANDS[command])
+    if command in _WITHOUT_FLAGS:
+        sys.exit(module.main(argv[2:]))
     # Without this, --help would show no flags: absl lists those of the main module only.
     flags.adopt_module_key_flags(module)
     app.run(module.main, argv=[f"{argv[0]} {command}", *argv[2:]])

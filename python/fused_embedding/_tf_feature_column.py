@@ -20,6 +20,9 @@ from tensorflow.python.feature_column import serialization
 
 from fused_embedding import nn
 
+# Stock's under tf.compat.v1, whose name is ours while fe.compat.deeprec is installed.
+shared_embedding_columns = fc_v2.shared_embedding_columns
+
 DoFusion = Literal["v1", "v2", "v3"] | bool | None
 
 
@@ -63,7 +66,7 @@ def fuse(column: Any, do_fusion: DoFusion) -> Any:
 def linear_model_for(do_fusion: DoFusion) -> Callable[..., tf.Tensor]:
     """Returns `tf.compat.v1.feature_column.linear_model`, with the fused lookup if asked for."""
     if resolve_fusion(do_fusion) is None:
-        return tf.compat.v1.feature_column.linear_model
+        return fc_v1.linear_model
     # linear_model -> _LinearModel -> _FCLinearWrapper -> _create_weighted_sum -> the lookup: each
     # names the next, so each gets its own meaning of that one name.
     categorical_sum = _with_lookups(fc_v1._create_categorical_column_weighted_sum, do_fusion)
@@ -106,6 +109,33 @@ def _with_lookups(function: Callable, do_fusion: DoFusion) -> Callable:
     if version is None:
         return function
     return _with_globals(function, embedding_ops=_FusedLookups(version))
+
+
+def fused_lookup(column: Any, table: Any, sparse_tensors: Any) -> tf.Tensor:
+    """Embeddings of a column's ids in a table that stock TensorFlow cannot look up in.
+
+    Args:
+        column: An embedding column with `do_fusion`.
+        table: An EmbeddingVariable.
+        sparse_tensors: The ids, and their weights or None, of a categorical column.
+
+    Returns:
+        `[num_rows, dim]` combined embeddings.
+    """
+    version = resolve_fusion(column.do_fusion)
+    assert version is not None
+    lookups = _FusedLookups(version)
+    ids, weights = sparse_tensors
+    is_safe = column.use_safe_embedding_lookup or ids.shape.rank != 2
+    lookup = lookups.safe_embedding_lookup_sparse if is_safe else lookups.embedding_lookup_sparse_v2
+    return lookup(
+        table,
+        ids,
+        weights,
+        combiner=column.combiner,
+        name=f"{column.name}_weights",
+        max_norm=column.max_norm,
+    )
 
 
 class _FusedLookups:

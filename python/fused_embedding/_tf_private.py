@@ -2,11 +2,48 @@
 
 `variable_accessed` is how a variable tells gradient tapes and tf.function that an op of its own has
 read it; tf.Variable has no public method for that. `colocate_with` keeps a gather with its table;
-the public tf.compat.v1.colocate_with is the same function behind a deprecation warning. Same
-signatures in TensorFlow 2.15 to 2.21.
+the public tf.compat.v1.colocate_with is the same function behind a deprecation warning.
+`BaseResourceVariable` is what optimizers and gradients take for a variable read through a handle;
+`EagerResourceDeleter` deletes its table with it. `global_seed` is what tf.random.set_seed set, and
+`uid` numbers what has no name of its own. `SaveableObject` and `SaveSpec` are what a Saver saves
+beside dense variables, `register_checkpoint_saver` is how tf.train.Checkpoint learns to save other
+things, and `MultiDeviceSaver` what calls it. `BulkSaverBuilder` makes the ops of a Saver.
+`Trackable` is an object in such a checkpoint, `register_serializable` one in a SavedModel.
+`create_handle_data` and `set_handle_data` say what gradients of a handle look like. Same signatures
+in TensorFlow 2.15 to 2.21.
 """
 
-from tensorflow.python.framework.ops import colocate_with
-from tensorflow.python.ops.resource_variable_ops import variable_accessed
+from tensorflow.python.checkpoint.functional_saver import MultiDeviceSaver
+from tensorflow.python.eager.context import global_seed
+from tensorflow.python.framework.ops import colocate_with, uid
+from tensorflow.python.ops.handle_data_util import create_handle_data, set_handle_data
+from tensorflow.python.ops.resource_variable_ops import (
+    BaseResourceVariable,
+    EagerResourceDeleter,
+    variable_accessed,
+)
+from tensorflow.python.saved_model.registration.registration import (
+    register_checkpoint_saver,
+    register_serializable,
+)
+from tensorflow.python.trackable.base import Trackable
+from tensorflow.python.training.saver import BulkSaverBuilder
+from tensorflow.python.training.saving.saveable_object import SaveableObject, SaveSpec
 
-__all__ = ["colocate_with", "variable_accessed"]
+__all__ = [
+    "BaseResourceVariable",
+    "BulkSaverBuilder",
+    "EagerResourceDeleter",
+    "MultiDeviceSaver",
+    "SaveSpec",
+    "SaveableObject",
+    "Trackable",
+    "colocate_with",
+    "create_handle_data",
+    "global_seed",
+    "register_checkpoint_saver",
+    "register_serializable",
+    "set_handle_data",
+    "uid",
+    "variable_accessed",
+]

@@ -5,14 +5,103 @@ The columns go wherever stock ones go (`tf.compat.v1.feature_column.input_layer`
 their checkpoints stay those of stock TensorFlow, so `do_fusion` can be changed at any time.
 """
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
+from fused_embedding import _tf_feature_column
+from fused_embedding._tf_embedding_variable_column import (
+    EmbeddingVariableCategoricalColumn,
+    categorical_column_of_table,
+    make_shared,
+    sequence_column,
+    with_table,
+)
 from fused_embedding._tf_feature_column import DoFusion, fuse, linear_model_for
+from fused_embedding.embedding_options import EmbeddingVariableOption
 
-__all__ = ["embedding_column", "linear_model", "shared_embedding_columns", "shared_embeddings"]
+__all__ = [
+    "categorical_column_with_embedding",
+    "embedding_column",
+    "linear_model",
+    "sequence_categorical_column_with_embedding",
+    "shared_embedding_columns",
+    "shared_embeddings",
+]
+
+
+def categorical_column_with_embedding(
+    key: str,
+    dtype: Any = tf.string,
+    partition_num: int | None = None,
+    ev_option: EmbeddingVariableOption | None = None,
+) -> Any:
+    """A categorical column without a vocabulary: its embeddings are in an EmbeddingVariable.
+
+    Every int64 is an id. Strings become ids by `tf.strings.to_hash_bucket_fast` with 2^63 - 1
+    buckets, FarmHash's Fingerprint64 modulo that number: a stable function, whose ids are >= 0. In
+    a dense feature "" and -1 stand for no value.
+
+    Args:
+        key: Key of the feature: SparseTensor or Tensor of `dtype`.
+        dtype: tf.string or an integer type.
+        partition_num: Number of parts that the table is divided into; None: one.
+        ev_option: What the table does beside growing.
+
+    Returns:
+        A column for `embedding_column`, `shared_embedding_columns` and `shared_embeddings` of this
+        module, bare or under `tf.feature_column.weighted_categorical_column`.
+
+    Raises:
+        ValueError: If `dtype` is not one of the above, or `partition_num` < 1.
+        TypeError: If `ev_option` is something else.
+
+    Source: DeepRec's function of this name.
+
+    >>> user = fe.feature_column.categorical_column_with_embedding("user", tf.int64)
+    >>> fe.feature_column.embedding_column(user, 16).name
+    'user_embedding'
+    """
+    dtype = tf.as_dtype(dtype)
+    if dtype != tf.string and not dtype.is_integer:
+        raise ValueError(
+            f"dtype of {key!r} must be tf.string or an integer type, got {dtype.name}; "
+            "tf.as_string makes strings of other types"
+        )
+    if partition_num is not None and partition_num < 1:
+        raise ValueError(f"partition_num must be >= 1, or None for one part, got {partition_num}")
+    ev_option = EmbeddingVariableOption() if ev_option is None else ev_option
+    if not isinstance(ev_option, EmbeddingVariableOption):
+        raise TypeError(f"ev_option must be an fe.EmbeddingVariableOption, got {ev_option!r}")
+    return EmbeddingVariableCategoricalColumn(key, dtype, partition_num, ev_option)
+
+
+def sequence_categorical_column_with_embedding(
+    key: str,
+    dtype: Any = tf.string,
+    partition_num: int | None = None,
+    ev_option: EmbeddingVariableOption | None = None,
+) -> Any:
+    """`categorical_column_with_embedding` for sequences: each id keeps its step.
+
+    Args:
+        key: See `categorical_column_with_embedding`.
+        dtype: See there.
+        partition_num: See there.
+        ev_option: See there.
+
+    Returns:
+        A column whose embedding column goes into `SequenceFeatures`.
+
+    Raises:
+        ValueError: See there.
+        TypeError: See there.
+
+    Source: DeepRec's function of this name.
+    """
+    return sequence_column(categorical_column_with_embedding(key, dtype, partition_num, ev_option))
 
 
 def embedding_column(
@@ -35,7 +124,8 @@ def embedding_column(
         dimension: Length of an embedding, at least 1.
         combiner: "sum", "mean" or "sqrtn" over the ids of a row.
         initializer: Initializer of the table `[num_buckets, dimension]` float32, by default a
-            truncated normal of standard deviation `1 / sqrt(dimension)`.
+            truncated normal of standard deviation `1 / sqrt(dimension)`. For a column of
+            `categorical_column_with_embedding` see `fe.get_embedding_variable`.
         ckpt_to_load_from: Checkpoint with the first values of the table.
         tensor_name_in_ckpt: Name of the table in `ckpt_to_load_from`.
         max_norm: Longer embeddings are scaled to this L2 norm before they are combined.
@@ -43,7 +133,8 @@ def embedding_column(
         use_safe_embedding_lookup: If False, ids of rank 2 are used as they are: none is pruned,
             and a row without ids is zero.
         do_fusion: "v1" or "v2" runs that version of the fused lookup, True the best there is;
-            None and False return a column of stock TensorFlow.
+            None and False return a column of stock TensorFlow, and mean "v2" for a column of
+            `categorical_column_with_embedding`.
 
     Returns:
         A dense column whose tensor is `[num_rows, dimension]` float32.
@@ -69,6 +160,8 @@ def embedding_column(
         trainable=trainable,
         use_safe_embedding_lookup=use_safe_embedding_lookup,
     )
+    if categorical_column_of_table(categorical_column) is not None:
+        return with_table(column, initializer, do_fusion)
     return fuse(column, do_fusion)
 
 
@@ -118,9 +211,9 @@ def shared_embedding_columns(
     >>> [column.name for column in columns]
     ['seen_shared_embedding', 'bought_shared_embedding']
     """
-    columns = tf.compat.v1.feature_column.shared_embedding_columns(
-        categorical_columns,
-        dimension,
+    make_stock = functools.partial(
+        _tf_feature_column.shared_embedding_columns,
+        dimension=dimension,
         combiner=combiner,
         initializer=initializer,
         shared_embedding_collection_name=shared_embedding_collection_name,
@@ -130,7 +223,7 @@ def shared_embedding_columns(
         trainable=trainable,
         use_safe_embedding_lookup=use_safe_embedding_lookup,
     )
-    return [fuse(column, do_fusion) for column in columns]
+    return _make_shared(make_stock, categorical_columns, initializer, do_fusion)
 
 
 def shared_embeddings(
@@ -179,9 +272,9 @@ def shared_embeddings(
     >>> [column.name for column in columns]
     ['seen_shared_embedding', 'bought_shared_embedding']
     """
-    columns = tf.feature_column.shared_embeddings(
-        categorical_columns,
-        dimension,
+    make_stock = functools.partial(
+        tf.feature_column.shared_embeddings,
+        dimension=dimension,
         combiner=combiner,
         initializer=initializer,
         shared_embedding_collection_name=shared_embedding_collection_name,
@@ -191,7 +284,19 @@ def shared_embeddings(
         trainable=trainable,
         use_safe_embedding_lookup=use_safe_embedding_lookup,
     )
-    return [fuse(column, do_fusion) for column in columns]
+    return _make_shared(make_stock, categorical_columns, initializer, do_fusion)
+
+
+def _make_shared(
+    make_stock: Callable[[list[Any]], list[Any]],
+    categorical_columns: Iterable[Any],
+    initializer: Any,
+    do_fusion: DoFusion,
+) -> list[Any]:
+    categorical_columns = list(categorical_columns)
+    if any(categorical_column_of_table(column) is not None for column in categorical_columns):
+        return make_shared(make_stock, categorical_columns, initializer, do_fusion)
+    return [fuse(column, do_fusion) for column in make_stock(categorical_columns)]
 
 
 def linear_model(

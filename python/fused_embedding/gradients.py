@@ -56,6 +56,30 @@ def _resource_gather_grad(op: tf.Operation, rows_grad: tf.Tensor) -> list[Any]:
     return [_table_grad(op, rows_grad, shape, static_shape.rank), None]
 
 
+def _after_lookup(op: tf.Operation, rows_grad: Any) -> tf.Tensor:
+    """A gradient that cannot be had without the lookup, which inserts the keys to be trained.
+
+    A loss that is linear in the rows needs only their shape; if that is static, TensorFlow would
+    leave out the lookup.
+    """
+    rows_grad = tf.convert_to_tensor(rows_grad)
+    if tf.executing_eagerly() or not op.outputs[0].shape.is_fully_defined():
+        return rows_grad
+    with tf.control_dependencies([op]):
+        return tf.identity(rows_grad)
+
+
+@tf.RegisterGradient("EmbeddingVariableLookup")
+def _embedding_variable_grad(op: tf.Operation, rows_grad: Any, _: Any) -> list[Any]:
+    dim = op.outputs[0].shape[1]
+    # No rows, so that making it dense is an error. Branches of tf.cond must agree in having an
+    # int32 shape; the one that looks nothing up gets it from the handle: see EmbeddingVariable.
+    shape = None if dim is None else tf.constant([0, dim], tf.int32)
+    # The keys are the op's own input: by it an optimizer finds the op, and where the rows are.
+    grad = tf.IndexedSlices(_after_lookup(op, rows_grad), op.inputs[1], shape)
+    return [grad, None, None, None]
+
+
 @tf.RegisterGradient("PruneInvalidAndFillEmptyRows")
 def _prune_and_fill_grad(op: tf.Operation, *grads: tf.Tensor | None) -> list[Any]:
     weights_out_grad = grads[2]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import tensorflow as tf
 
 from fused_embedding import raw_ops
 from fused_embedding.sparse_ids import SparseIds
-from fused_embedding.tables import Shard
+from fused_embedding.tables import AnyShard, EmbeddingVariableShard, Occurrences
 
 COMBINERS = ("sum", "mean", "sqrtn")
 PARTITION_STRATEGIES = ("div", "mod", "mod_ev", "hash")
@@ -98,7 +99,7 @@ def _as_id(default_id: Any) -> int | None:
         ) from None
 
 
-def lookup_v2(shards: list[Shard], ids: SparseIds, options: LookupOptions) -> tf.Tensor:
+def lookup_v2(shards: list[AnyShard], ids: SparseIds, options: LookupOptions) -> tf.Tensor:
     """Prunes and fills, then reads each distinct id once: the gradient has one row per distinct id.
 
     Args:
@@ -126,8 +127,9 @@ def lookup_v2(shards: list[Shard], ids: SparseIds, options: LookupOptions) -> tf
         )
     if options.default_id is not None and options.default_id < 0:
         values = _with_no_empty_row(values, is_row_empty, options.default_id)
-    unique_ids, unique_idxs, _ = raw_ops.UniqueWithCountsV3(input=values)
-    rows, permutation = _gather_unique(shards, unique_ids, options.partition_strategy)
+    unique_ids, unique_idxs, counts = raw_ops.UniqueWithCountsV3(input=values)
+    occurrences = _occurrences(options, is_row_empty)._replace(counts=counts)
+    rows, permutation = _gather_unique(shards, unique_ids, occurrences, options)
     return raw_ops.FusedEmbeddingSparsePostLookUpV2(
         emb_shards=rows,
         partition_permutation=permutation,
@@ -157,25 +159,40 @@ def _with_no_empty_row(values: tf.Tensor, is_row_empty: tf.Tensor, default_id: i
         return tf.identity(values)
 
 
+def _occurrences(options: LookupOptions, is_row_empty: tf.Tensor) -> Occurrences:
+    """What a lookup filled into the rows that `is_row_empty` `[num_rows]` tells."""
+    if not options.fill_empty_row or options.default_id is None:
+        return Occurrences()
+    num_filled = tf.math.count_nonzero(is_row_empty, dtype=tf.int32)
+    return Occurrences(default_id=options.default_id, num_filled=num_filled)
+
+
 def _gather_unique(
-    shards: list[Shard], unique_ids: tf.Tensor, partition_strategy: str
+    shards: list[AnyShard], unique_ids: tf.Tensor, occurrences: Occurrences, options: LookupOptions
 ) -> tuple[list[tf.Tensor], tf.Tensor]:
     """Rows of each shard, and the permutation that tells where each id's row is."""
     if len(shards) == 1:
-        return [shards[0].gather(unique_ids, ids_are_unique=True)], tf.zeros([0, 2], tf.int32)
+        rows = shards[0].gather(unique_ids, ids_are_unique=True, occurrences=occurrences)
+        return [rows], tf.zeros([0, 2], tf.int32)
     partition = raw_ops.PartitionWithPermutation(
         input=unique_ids,
         partition_shapes=[shard.partition_shape() for shard in shards],
-        partition_strategy=partition_strategy,
+        partition_strategy=options.partition_strategy,
     )
+    counts_of_shards: Sequence[tf.Tensor | None] = [None] * len(shards)
+    if isinstance(shards[0], EmbeddingVariableShard):
+        shard_of_id = partition.partition_permutation[:, 0]
+        counts_of_shards = tf.dynamic_partition(occurrences.counts, shard_of_id, len(shards))
     rows = [
-        shard.gather(values, ids_are_unique=True)
-        for shard, values in zip(shards, partition.partitioned_values, strict=True)
+        shard.gather(ids, ids_are_unique=True, occurrences=occurrences._replace(counts=counts))
+        for shard, ids, counts in zip(
+            shards, partition.partitioned_values, counts_of_shards, strict=True
+        )
     ]
     return rows, partition.partition_permutation
 
 
-def lookup_v1(shards: list[Shard], ids: SparseIds, options: LookupOptions) -> tf.Tensor:
+def lookup_v1(shards: list[AnyShard], ids: SparseIds, options: LookupOptions) -> tf.Tensor:
     """Reads a row for each id, duplicates included. Slower than v2; DeepRec's first version.
 
     Args:
@@ -211,9 +228,11 @@ def lookup_v1(shards: list[Shard], ids: SparseIds, options: LookupOptions) -> tf
             tf.gather(weight_of_position, shard_indices[:, 1])
             for shard_indices in pairs.partitioned_indices
         ]
+    num_rows = tf.size(pairs.row_empty_and_invalid_flags) - tf.size(values)
+    occurrences = _occurrences(options, pairs.row_empty_and_invalid_flags[:num_rows])
     return raw_ops.FusedEmbeddingSparsePostLookUp(
         emb_shards=[
-            shard.gather(shard_ids, ids_are_unique=False)
+            shard.gather(shard_ids, ids_are_unique=False, occurrences=occurrences)
             for shard, shard_ids in zip(shards, pairs.partitioned_values, strict=True)
         ],
         partitioned_indices=pairs.partitioned_indices,
@@ -230,7 +249,7 @@ def lookup_v1(shards: list[Shard], ids: SparseIds, options: LookupOptions) -> tf
 LOOKUPS = {"v1": lookup_v1, "v2": lookup_v2}
 
 
-def restore_rank(combined: tf.Tensor, shards: list[Shard], ids: SparseIds) -> tf.Tensor:
+def restore_rank(combined: tf.Tensor, shards: list[AnyShard], ids: SparseIds) -> tf.Tensor:
     """Undoes the flattening of ids of rank other than 2, and of rows of rank other than 1.
 
     Args:
@@ -258,8 +277,17 @@ def restore_rank(combined: tf.Tensor, shards: list[Shard], ids: SparseIds) -> tf
     return result
 
 
+def _of_embedding_variable(options: LookupOptions, shard: EmbeddingVariableShard) -> LookupOptions:
+    """An EmbeddingVariable has its own strategy, and no key stands for an empty row by itself."""
+    fills = options.fill_empty_row and options.default_id is not None
+    strategy = shard.source.partition.strategy
+    return dataclasses.replace(options, partition_strategy=strategy, fill_empty_row=fills)
+
+
 def run_lookup(
-    version: str, shards: list[Shard], ids: SparseIds, options: LookupOptions
+    version: str, shards: list[AnyShard], ids: SparseIds, options: LookupOptions
 ) -> tf.Tensor:
     """Runs a fused lookup of the given version and restores the ranks of its inputs."""
+    if isinstance(shards[0], EmbeddingVariableShard):
+        options = _of_embedding_variable(options, shards[0])
     return restore_rank(LOOKUPS[version](shards, ids, options), shards, ids)

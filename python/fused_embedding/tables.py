@@ -1,17 +1,41 @@
 """Embedding tables: what a user may pass as one, as a list of shards that can be gathered from."""
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from fused_embedding import raw_ops
 from fused_embedding._tf_private import colocate_with, variable_accessed
+from fused_embedding.embedding_partitions import PartitionedEmbeddingVariable
+from fused_embedding.embedding_variable import EmbeddingVariable
 from fused_embedding.sparse_ids import VALUE_DTYPES, UnsupportedDtypeError
 
 
 def _is_resource_variable(value: Any) -> bool:
     # tf.is_tensor is true for variables as well.
     return getattr(getattr(value, "handle", None), "dtype", None) == tf.resource
+
+
+class Occurrences(NamedTuple):
+    """How often ids occur in a batch, for tables that count.
+
+    Attributes:
+        counts: `[n]` int32 occurrences of n distinct ids; None: each id occurs where it stands.
+        default_id: Id that was filled into empty rows, which is no occurrence; None: none was.
+        num_filled: int32 number of rows it was filled into.
+    """
+
+    counts: tf.Tensor | None = None
+    default_id: int | None = None
+    num_filled: tf.Tensor | None = None
+
+    def without_filled(self, keys: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
+        """`counts` `[n]` of `keys` `[n]` without what was filled into empty rows."""
+        if self.default_id is None:
+            return counts
+        is_default = tf.equal(keys, self.default_id)
+        return counts - tf.where(is_default, self.num_filled, tf.zeros_like(self.num_filled))
 
 
 class Shard(NamedTuple):
@@ -47,12 +71,15 @@ class Shard(NamedTuple):
         with colocate_with(self.owner):
             return tf.shape(self.source, out_type=tf.int64)
 
-    def gather(self, ids: tf.Tensor, *, ids_are_unique: bool) -> tf.Tensor:
+    def gather(
+        self, ids: tf.Tensor, *, ids_are_unique: bool, occurrences: Occurrences
+    ) -> tf.Tensor:
         """Reads rows where the shard lives, so that only ids and rows travel.
 
         Args:
             ids: `[n]` int64 rows of this shard.
             ids_are_unique: Promise that no id occurs twice: the gradient then needs no merging.
+            occurrences: Not looked at: a dense table counts nothing.
 
         Returns:
             `[n, dim]` rows, flattened to one dimension each.
@@ -72,8 +99,57 @@ class Shard(NamedTuple):
             )
 
 
+class EmbeddingVariableShard(NamedTuple):
+    """An EmbeddingVariable, or one partition of one, as a shard. Its ids are keys.
+
+    Attributes:
+        source: The variable.
+    """
+
+    source: EmbeddingVariable
+
+    @property
+    def dtype(self) -> tf.DType:
+        """Type of the values."""
+        return self.source.dtype
+
+    @property
+    def row_shape(self) -> tf.TensorShape:
+        """`[dim]`."""
+        return self.source.shape[1:]
+
+    def partition_shape(self) -> tf.Tensor:
+        """`[2]` int64. Its partition strategies do not look at numbers of rows."""
+        return tf.constant([0, self.source.embedding_dim], tf.int64)
+
+    def gather(
+        self, ids: tf.Tensor, *, ids_are_unique: bool, occurrences: Occurrences
+    ) -> tf.Tensor:
+        """Looks keys up, each once, where the table lives.
+
+        Args:
+            ids: `[n]` int64 keys.
+            ids_are_unique: Whether no key occurs twice.
+            occurrences: How often they occur in the batch.
+
+        Returns:
+            `[n, dim]` rows.
+        """
+        if ids_are_unique:
+            counts = occurrences.without_filled(ids, occurrences.counts)
+            return self.source.lookup(ids, counts)
+        unique_ids, unique_idxs, counts = raw_ops.UniqueWithCountsV3(input=ids)
+        counts = occurrences.without_filled(unique_ids, counts)
+        return tf.gather(self.source.lookup(unique_ids, counts), unique_idxs)
+
+
+AnyShard = Shard | EmbeddingVariableShard
+
+
 def _parts(params: Any) -> list[Any]:
     """A list, a partitioned or a sharded variable as a list of its parts."""
+    if isinstance(params, PartitionedEmbeddingVariable):
+        return list(params)
     if isinstance(params, list | tuple):
         # As tf.nn does: a list may hold one partitioned or sharded variable.
         return _parts(params[0]) if len(params) == 1 else list(params)
@@ -84,9 +160,11 @@ def _parts(params: Any) -> list[Any]:
     return [params]
 
 
-def _shard(part: Any) -> Shard:
+def _shard(part: Any) -> AnyShard:
     if hasattr(part, "value") and not callable(part.value):
         part = part.value  # a Keras 3 variable holds a tf.Variable
+    if isinstance(part, EmbeddingVariable):
+        return EmbeddingVariableShard(part)
     if _is_resource_variable(part):
         return Shard(part, part)
     # A reference variable becomes the tensor in its buffer: no copy.
@@ -94,7 +172,7 @@ def _shard(part: Any) -> Shard:
     return Shard(tensor, part if hasattr(part, "op") else tensor)
 
 
-def _check_same_table(shard: Shard, first: Shard, name: str, first_name: str) -> None:
+def _check_same_table(shard: AnyShard, first: AnyShard, name: str, first_name: str) -> None:
     same_rows = shard.row_shape.is_compatible_with(first.row_shape)
     if shard.dtype == first.dtype and same_rows:
         return
@@ -105,19 +183,36 @@ def _check_same_table(shard: Shard, first: Shard, name: str, first_name: str) ->
     )
 
 
-def as_shards(params: Any, argument: str) -> list[Shard]:
+def _check_partitions(shards: list[AnyShard], argument: str) -> None:
+    """A list that holds an EmbeddingVariable holds all partitions of one, in order."""
+    given = [s.source.partition for s in shards if isinstance(s, EmbeddingVariableShard)]
+    whole = [
+        dataclasses.replace(part, index=i, count=len(shards))
+        for i, part in enumerate(given[:1] * len(shards))
+    ]
+    if given == whole:
+        return
+    raise ValueError(
+        f"{argument} must be one EmbeddingVariable, or all partitions of one in order, but of "
+        f"{len(shards)} shards these partitions are EmbeddingVariables: {given}; pass what "
+        "fe.get_embedding_variable returned"
+    )
+
+
+def as_shards(params: Any, argument: str) -> list[AnyShard]:
     """Normalises what a user passes as an embedding table.
 
     Args:
         params: A tensor, tf.Variable (resource or reference), list of those, PartitionedVariable or
-            ShardedVariable; each part `[rows, ...]`.
+            ShardedVariable; each part `[rows, ...]`. Or an EmbeddingVariable, partitioned or not.
         argument: Name of the argument, for messages.
 
     Returns:
         The shards, in order.
 
     Raises:
-        ValueError: If there is none, or if shards differ in the shape of a row.
+        ValueError: If there is none, if shards differ in the shape of a row, or if some are
+            EmbeddingVariables that are not the partitions of one.
         TypeError: If shards differ in dtype, or it is not float32, float64, float16 or bfloat16.
     """
     if params is None or (isinstance(params, list | tuple) and not params):
@@ -126,6 +221,7 @@ def as_shards(params: Any, argument: str) -> list[Shard]:
     first = shards[0]
     for i, shard in enumerate(shards):
         _check_same_table(shard, first, f"{argument}[{i}]", f"{argument}[0]")
+    _check_partitions(shards, argument)
     if first.dtype not in VALUE_DTYPES:
         raise UnsupportedDtypeError(
             f"{argument} has dtype {first.dtype.name}; fused lookups need one of "

@@ -11,11 +11,15 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # the benchmarks are no installed package
 
 from benchmarks import check, compare, kernels, limit, results, tables, timing  # noqa: E402
-from benchmarks.workloads import WORKLOADS, Batch  # noqa: E402
+from benchmarks.workloads import WORKLOADS, Batch, Drift  # noqa: E402
 
 
 def run_driver(folder, *arguments):
-    command = [sys.executable, "-m", "benchmarks.run", "--rounds=2", "--block=2", *arguments]
+    return run_module("run", folder, "--rounds=2", "--block=2", *arguments)
+
+
+def run_module(module, folder, *arguments):
+    command = [sys.executable, "-m", f"benchmarks.{module}", *arguments]
     done = subprocess.run(
         [*command, f"--output={folder}"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -39,6 +43,50 @@ def test_all_systems_agree_on_a_tiny_workload(tmp_path, workload, mode):
         assert measured["v2"]["samples"] == 4
         assert measured["v2"]["speedup_over"]["stock"]["median"] > 0
     assert ("limit skipped" in done.stderr) == (not limit.SOURCE.exists())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["session", "function"])
+def test_tables_without_a_vocabulary_agree_with_variables(tmp_path, mode):
+    arguments = ["--workload=tiny_multi_hot", "--system=v2,ev_v2,ev_v2_inference"]
+    record, _ = run_driver(tmp_path, *arguments, f"--mode={mode}")
+    assert record["axes"]["tables"] == "keyed"
+    for cell in record["cells"]:
+        assert cell["check"] == "equal"
+        assert ("ev_v2_inference" in cell["systems"]) == (cell["phase"] == "forward")
+        assert cell["systems"]["ev_v2"]["speedup_over"]["v2"]["median"] > 0
+
+
+@pytest.mark.slow
+def test_raw_table(tmp_path):
+    arguments = [
+        "--num_keys=20000",
+        "--colliding_keys=20000",
+        "--batch=512",
+        "--grow_batch=500,800",
+    ]
+    arguments += ["--system=ours,ours_adagrad", "--rounds=2", "--block=2", "--grow_rounds=1"]
+    record, _ = run_module("raw_table", tmp_path, *arguments)
+    cells = {cell["phase"]: cell["systems"] for cell in record["cells"]}
+    assert record["command"].startswith("python -m benchmarks.raw_table --num_keys=20000")
+    assert list(cells) == [
+        *("memory", "grow_500", "grow_800", "find_uniform", "find_zipf", "find_missing"),
+        *("overwrite", "insert", "colliding"),
+    ]
+    assert cells["grow_500"]["ours"]["samples"] == 40
+    assert cells["insert"]["ours_adagrad"]["million_keys_per_second"] > 0
+    assert cells["memory"]["ours_adagrad"]["x_payload"] > 1
+    assert cells["colliding"]["random"]["find_x_random"]["median"] == 1
+
+
+@pytest.mark.slow
+def test_growth_reaches_a_size_and_keeps_it(tmp_path):
+    arguments = ["--steps=300", "--live=5000", "--steps_to_live=50", "--expire_every=50"]
+    record, _ = run_module("growth", tmp_path, *arguments, "--early=200", "--window=100")
+    (cell,) = record["cells"]
+    assert [point["step"] for point in record["series"]] == [100, 200, 300]
+    assert 0.9 < cell["rows_late_over_early"] < 1.1
+    assert cell["late_us"] > 0
 
 
 @pytest.mark.slow
@@ -84,6 +132,11 @@ def test_multi_hot_ids_are_those_of_the_neutral_yardstick():
     for got, want in zip(WORKLOADS["W2"].batches(), load_yardstick().w2(), strict=True):
         np.testing.assert_array_equal(got.row_lengths, want[0])
         np.testing.assert_array_equal(got.ids, want[1])
+
+
+def test_drifting_keys_are_those_of_the_neutral_yardstick():
+    for step in (0, 1500, 19_999):
+        np.testing.assert_array_equal(Drift().keys(step), load_yardstick().w5(step))
 
 
 def load_yardstick():
@@ -158,6 +211,13 @@ def test_alternate_times_every_system_in_every_round():
     blocks = [name for name, _ in calls[2 * timing.WARM_UP_STEPS :: 3]]
     rounds = {tuple(blocks[i : i + 2]) for i in range(0, 18, 2)}
     assert rounds == {("a", "b"), ("b", "a")}
+
+
+def test_each_timed_step_is_undone():
+    calls = []
+    timing.alternate({"a": calls.append}, rounds=2, block=2, undo={"a": lambda i: calls.append(-i)})
+    assert all(undone == -done for done, undone in zip(calls[::2], calls[1::2], strict=True))
+    assert len(calls) == 2 * (timing.WARM_UP_STEPS + 2 * 3)
 
 
 def test_ratio_is_the_median_over_rounds():

@@ -290,7 +290,10 @@ def test_examples_of_the_docstrings():
     assert not results.failed
 
 
-def test_example_of_the_page():
+def test_examples_of_the_page():
     page = (ROOT / "docs/feature_columns.md").read_text()
-    (example,) = re.findall("```python\n(.*?)```", page, re.DOTALL)
-    exec(compile(example, "docs/feature_columns.md", "exec"), {})
+    first, second = re.findall("```python\n(.*?)```", page, re.DOTALL)
+    namespace = {}  # the second goes on where the first ends
+    for example in (first, second):
+        exec(compile(example, "docs/feature_columns.md", "exec"), namespace)
+    assert namespace["column"].name == "user_embedding"

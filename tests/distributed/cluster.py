@@ -1,7 +1,8 @@
 """A cluster of TensorFlow servers on this machine, each a process of its own.
 
 As a program it is all of them: `cluster.py CLUSTER_JSON` imports TensorFlow once and forks a server
-for each task. They end when the program's standard input does: a test that dies takes them along.
+for each task; `cluster.py CLUSTER_JSON JOB TASK` is one. They end when the program's standard input
+does: a test that dies takes them along.
 """
 
 import contextlib
@@ -27,6 +28,15 @@ STOP_SECONDS = 10
 @contextlib.contextmanager
 def running(num_tasks: dict[str, int]) -> Iterator[dict[str, list[str]]]:
     """Runs servers, e.g. `{"ps": 2, "worker": 2}`, and yields the addresses of each job's tasks."""
+    with running_processes(num_tasks) as (addresses, _):
+        yield addresses
+
+
+@contextlib.contextmanager
+def running_processes(
+    num_tasks: dict[str, int],
+) -> Iterator[tuple[dict[str, list[str]], dict[tuple[str, int], int]]]:
+    """As `running`; also yields the process of each (job, task)."""
     attempts = 3  # another process may take a free port before the server does
     for attempt in range(attempts):
         ports = iter(_free_ports(sum(num_tasks.values())))
@@ -38,12 +48,31 @@ def running(num_tasks: dict[str, int]) -> Iterator[dict[str, list[str]]]:
         try:
             problem = _wait_until_ready(servers, sum(num_tasks.values()))
             if problem is None:
-                yield addresses
+                yield addresses, _children(servers.pid, addresses)
                 return
             if attempt + 1 == attempts:
                 raise RuntimeError(f"no cluster after {attempts} attempts: {problem}")
         finally:
             _stop(servers)
+
+
+@contextlib.contextmanager
+def replaced(addresses: dict[str, list[str]], job: str, task: int) -> Iterator[None]:
+    """Runs a server again that was killed."""
+    server = _start(addresses, job, str(task))
+    try:
+        problem = _wait_until_ready(server, 1)
+        if problem is not None:
+            raise RuntimeError(f"no server {job}:{task}: {problem}")
+        yield
+    finally:
+        _stop(server)
+
+
+def _children(pid: int, addresses: dict[str, list[str]]) -> dict[tuple[str, int], int]:
+    # In the order in which `_serve_all` forks them.
+    pids = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return dict(zip(_tasks(addresses), map(int, pids), strict=True))
 
 
 def _free_ports(num_ports: int) -> list[int]:
@@ -61,9 +90,9 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
-def _start(addresses: dict[str, list[str]]) -> subprocess.Popen:
+def _start(addresses: dict[str, list[str]], *task: str) -> subprocess.Popen:
     return subprocess.Popen(
-        [sys.executable, __file__, json.dumps(addresses)],
+        [sys.executable, __file__, json.dumps(addresses), *task],
         env=environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -110,8 +139,12 @@ def _serve(addresses: dict[str, list[str]], job: str, task: int) -> None:
         os._exit(0)  # a server's threads do not end
 
 
+def _tasks(addresses: dict[str, list[str]]) -> list[tuple[str, int]]:
+    return [(job, task) for job in addresses for task in range(len(addresses[job]))]
+
+
 def _serve_all(addresses: dict[str, list[str]]) -> None:
-    tasks = [(job, task) for job in addresses for task in range(len(addresses[job]))]
+    tasks = _tasks(addresses)
     for job, task in tasks:
         if os.fork() == 0:
             _serve(addresses, job, task)
@@ -121,4 +154,7 @@ def _serve_all(addresses: dict[str, list[str]]) -> None:
 
 
 if __name__ == "__main__":
-    _serve_all(json.loads(sys.argv[1]))
+    if len(sys.argv) > 2:
+        _serve(json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    else:
+        _serve_all(json.loads(sys.argv[1]))

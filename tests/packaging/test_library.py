@@ -54,3 +54,10 @@ def test_links_nothing_but_tensorflow_and_the_c_library():
     assert needed - system == {"libtensorflow_framework.so.2"}
     assert "RUNPATH" not in output
     assert "RPATH" not in output
+
+
+def test_runs_its_own_cpp_runtime_alone():
+    """TensorFlow 2.15 exports parts of libstdc++: streams made of both copies crash."""
+    needed = subprocess.check_output(["nm", "-D", "-C", "--undefined-only", OPS], text=True)
+    assert "tensorflow::" in needed
+    assert re.findall(r"^ +U (std::.*)$", needed, re.MULTILINE) == []

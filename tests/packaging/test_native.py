@@ -73,10 +73,14 @@ def test_other_minor_version_says_what_to_do(tmp_path, built_for):
         load_native(tmp_path)
 
 
-def test_other_patch_version_loads(tmp_path, built_for):
+def test_other_patch_version_loads(tmp_path, built_for, monkeypatch):
+    # Not for real: a second library would register every kernel once more in this process.
+    loaded = []
+    monkeypatch.setattr(tf, "load_op_library", loaded.append)
     built_for(f"{'.'.join(tf.__version__.split('.')[:2])}.99")
-    shutil.copy(PACKAGE / "_ops.so", tmp_path)
-    assert load_native(tmp_path).ops is not None
+    (tmp_path / "_ops.so").touch()
+    load_native(tmp_path)
+    assert loaded == [str(tmp_path / "_ops.so")]
 
 
 @pytest.mark.slow

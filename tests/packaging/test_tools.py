@@ -52,6 +52,7 @@ def test_rules_hold_here():
         ("1 error in 0.10s\n", 2, (0, 1, 0)),
         ("[  PASSED  ] 31 tests.\n", 0, (31, 0, 0)),
         ("[  PASSED  ] 30 tests.\n 1 FAILED TEST\n", 1, (30, 1, 0)),
+        ("[  PASSED  ] 29 tests.\n[  SKIPPED ] 2 tests, listed below:\n", 0, (29, 0, 2)),
         ("built\n", 0, (1, 0, 0)),
         ("compiler error\n", 1, (0, 1, 0)),
         ("2 passed in 1.00s\nSegmentation fault\n", 139, (2, 1, 0)),

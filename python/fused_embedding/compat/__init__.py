@@ -1,5 +1,6 @@
-"""Mirrors of tf.compat."""
+"""Mirrors of tf.compat, and DeepRec's names."""
 
-from fused_embedding.compat import v1
+from fused_embedding.compat import deeprec, v1
+from fused_embedding.compat.deeprec import install
 
-__all__ = ["v1"]
+__all__ = ["deeprec", "install", "v1"]

@@ -9,15 +9,20 @@ from typing import cast
 import tensorflow as tf
 from absl import flags, logging
 
-from fused_embedding.demo import criteo, extras, model, plot, synthetic, trainer
+from fused_embedding.demo import criteo, extras, model, plot, synthetic, table_demo, trainer
 
 _DATA = flags.DEFINE_string(
     "data", None, "Labelled Criteo rows, TAB separated, plain or gzip; synthetic rows without it."
 )
 _STEPS = flags.DEFINE_integer(
-    "steps", 200, "Training steps of each model.", lower_bound=2 * trainer.BLOCK_STEPS
+    "steps",
+    None,
+    "Training steps of each model: 200, or one pass over the rows with --embedding-variable.",
+    lower_bound=2 * trainer.BLOCK_STEPS,
 )
-_BATCH_SIZE = flags.DEFINE_integer("batch_size", 512, "Rows of a step.", lower_bound=1)
+_BATCH_SIZE = flags.DEFINE_integer(
+    "batch_size", None, "Rows of a step: 512, or 64 with --embedding-variable.", lower_bound=1
+)
 _EMBEDDING_DIM = flags.DEFINE_integer("embedding_dim", 16, "Embedding dimension.", lower_bound=1)
 _FUSION = flags.DEFINE_enum("fusion", "v2", ["v1", "v2"], "Fusion version of the fused model.")
 _MAX_BAD_LINES = flags.DEFINE_integer(
@@ -25,7 +30,22 @@ _MAX_BAD_LINES = flags.DEFINE_integer(
 )
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", "demo_output", "Folder of the plot.")
 _SEED = flags.DEFINE_integer("seed", 1, "Seed of initial values, row order and synthetic rows.")
+_EMBEDDING_VARIABLE = flags.DEFINE_bool(
+    "embedding_variable",
+    False,
+    "Train tables without a vocabulary, with an admission filter and without; nothing of stock.",
+)
+flags.DEFINE_alias("embedding-variable", "embedding_variable")
+_CHECKPOINT_DIR = flags.DEFINE_string(
+    "checkpoint_dir",
+    None,
+    "With --embedding_variable: folder of checkpoints; a run goes on from the last one there.",
+)
+_CHECKPOINT_EVERY = flags.DEFINE_integer(
+    "checkpoint_every", 20, "Steps between two checkpoints.", lower_bound=1
+)
 
+_DEFAULT_STEPS = 200
 _MAX_LOSS_DIFFERENCE = 1e-5  # relative, at every step
 _MAX_AUC_DIFFERENCE = 1e-3
 _MAX_HELD_OUT_ROWS = 20_000
@@ -54,25 +74,55 @@ def _demo() -> int:
     )
     if _DATA.value is None:
         print("        --data PATH takes real Criteo rows")
+    # Every feature column warns that it is deprecated; the demo's own messages would drown.
+    tf.get_logger().setLevel("ERROR")
+    warnings.filterwarnings("ignore", module="tensorflow")
+    if _EMBEDDING_VARIABLE.value:
+        return _table_demo(training, held_out)
     print(
         f"model   Wide & Deep, {len(model.num_buckets())} embedding tables with "
         f"{sum(model.num_buckets()):,} rows of dimension {_EMBEDDING_DIM.value}, Adagrad"
     )
-    # Every feature column warns that it is deprecated; the demo's own messages would drown.
-    tf.get_logger().setLevel("ERROR")
-    warnings.filterwarnings("ignore", module="tensorflow")
     stock, fused = _train(training)
     for run in (stock, fused):
-        run.auc = trainer.evaluate(run, held_out)
+        run.auc = trainer.evaluate(run.model, run.session, held_out)
     os.makedirs(_OUTPUT_DIR.value, exist_ok=True)
     path = os.path.join(_OUTPUT_DIR.value, "demo.png")
     plot.draw(path, stock, fused, _title(what), _MAX_LOSS_DIFFERENCE)
     return report(stock, fused, path)
 
 
+def _table_demo(training: criteo.Rows, held_out: criteo.Rows) -> int:
+    """Trains tables without a vocabulary, with every filter of the demo."""
+    print(
+        f"model   Wide & Deep, {len(model.NAMES)} EmbeddingVariables without a vocabulary, "
+        f"dimension {_EMBEDDING_DIM.value} + 1, Adagrad"
+    )
+    plan = table_demo.Plan(
+        rows=training,
+        held_out=held_out,
+        steps=_STEPS.value or len(training.labels) // _batch_size(),
+        batch_size=_batch_size(),
+        embedding_dim=_EMBEDDING_DIM.value,
+        seed=_SEED.value,
+        checkpoint_dir=_CHECKPOINT_DIR.value,
+        checkpoint_every=_CHECKPOINT_EVERY.value,
+    )
+    results = [table_demo.run(plan, name) for name in table_demo.FILTERS]
+    return table_demo.report(results, table_demo.expected_sizes(plan))
+
+
+def _steps() -> int:
+    return _STEPS.value or _DEFAULT_STEPS
+
+
+def _batch_size() -> int:
+    return _BATCH_SIZE.value or (64 if _EMBEDDING_VARIABLE.value else 512)
+
+
 def _load_rows() -> tuple[criteo.Rows, str]:
     """The rows that the steps can use, and what they are."""
-    num_rows = _STEPS.value * _BATCH_SIZE.value
+    num_rows = _steps() * _batch_size()
     num_rows += min(_MAX_HELD_OUT_ROWS, int(num_rows * _HELD_OUT_SHARE / (1 - _HELD_OUT_SHARE)))
     if _DATA.value is None:
         rows = synthetic.make_rows(num_rows, _SEED.value)
@@ -100,7 +150,7 @@ def split(rows: criteo.Rows) -> tuple[criteo.Rows, criteo.Rows]:
 
 
 def _train(training: criteo.Rows) -> list[trainer.Run]:
-    stream = trainer.batches(training, _BATCH_SIZE.value, _STEPS.value, _SEED.value)
+    stream = trainer.batches(training, _batch_size(), _steps(), _SEED.value)
     fusion = cast(model.Fusion, _FUSION.value)
     versions: dict[str, model.Fusion] = {"stock": None, f"fused {fusion}": fusion}
     runs = trainer.start(
@@ -109,7 +159,7 @@ def _train(training: criteo.Rows) -> list[trainer.Run]:
             for name, do_fusion in versions.items()
         }
     )
-    with extras.load("tqdm").tqdm(total=_STEPS.value, unit="step", desc="training both") as bar:
+    with extras.load("tqdm").tqdm(total=_steps(), unit="step", desc="training both") as bar:
 
         def show(num_steps: int) -> None:
             bar.update(num_steps)
@@ -121,7 +171,7 @@ def _train(training: criteo.Rows) -> list[trainer.Run]:
 
 def _title(what: str) -> str:
     return (
-        f"Wide & Deep on {what}, batch {_BATCH_SIZE.value}, "
+        f"Wide & Deep on {what}, batch {_batch_size()}, "
         f"TensorFlow {tf.__version__}, {os.cpu_count()} cores"
     )
 

@@ -11,19 +11,27 @@ from fused_embedding.demo import criteo
 # Large fields share buckets: what matters to the demo is the rows of a batch, not the tables' size.
 _MAX_BUCKETS = 100_000
 _HIDDEN_UNITS = 64
-_LEARNING_RATE = 0.02
-
+LEARNING_RATE = 0.02
+NAMES = tuple(f"C{i + 1}" for i in range(len(criteo.CARDINALITIES)))
 
 Fusion = Literal["v1", "v2"] | None  # None is stock TensorFlow
+
+
+class Inputs(NamedTuple):
+    """The placeholders of a model."""
+
+    labels: tf.Tensor  # [batch] float32
+    integers: tf.Tensor  # [batch, 13] float32
+    categoricals: tf.Tensor  # [batch, 26] int64, -1 is missing
 
 
 class Model(NamedTuple):
     """A graph and the tensors that a trainer needs."""
 
     graph: tf.Graph
-    labels: tf.Tensor  # [batch] float32
-    integers: tf.Tensor  # [batch, 13] float32
-    categoricals: tf.Tensor  # [batch, 26] int64, -1 is missing
+    labels: tf.Tensor  # as in Inputs
+    integers: tf.Tensor
+    categoricals: tf.Tensor
     probability: tf.Tensor  # [batch] float32
     loss: tf.Tensor  # scalar
     train_op: tf.Operation
@@ -33,6 +41,27 @@ class Model(NamedTuple):
     def feed(self, rows: criteo.Rows) -> dict[tf.Tensor, Any]:
         """The feed_dict for `rows`."""
         return dict(zip((self.labels, self.integers, self.categoricals), rows, strict=True))
+
+
+def placeholders() -> Inputs:
+    """Makes the inputs."""
+    placeholder = tf.compat.v1.placeholder
+    return Inputs(
+        placeholder(tf.float32, [None], "labels"),
+        placeholder(tf.float32, [None, criteo.NUM_INTEGERS], "integers"),
+        placeholder(tf.int64, [None, len(criteo.CARDINALITIES)], "categoricals"),
+    )
+
+
+def features(categoricals: tf.Tensor) -> dict[str, tf.Tensor]:
+    """`[batch, 26]` ids as `[batch]` features by name."""
+    return dict(zip(NAMES, tf.unstack(categoricals, axis=1), strict=True))
+
+
+def loss_of(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """The mean loss of a batch."""
+    losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
+    return tf.reduce_mean(losses, name="loss")
 
 
 def num_buckets() -> list[int]:
@@ -50,22 +79,14 @@ def build(do_fusion: Fusion, embedding_dim: int, seed: int) -> Model:
     """
     with tf.Graph().as_default() as graph:
         tf.compat.v1.set_random_seed(seed)
-        placeholder = tf.compat.v1.placeholder
-        labels = placeholder(tf.float32, [None], "labels")
-        integers = placeholder(tf.float32, [None, criteo.NUM_INTEGERS], "integers")
-        categoricals = placeholder(tf.int64, [None, len(criteo.CARDINALITIES)], "categoricals")
-
-        logits = _logits(integers, categoricals, do_fusion, embedding_dim)
-        loss = tf.reduce_mean(
-            tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits), name="loss"
-        )
+        inputs = placeholders()
+        logits = _logits(inputs, do_fusion, embedding_dim)
+        loss = loss_of(inputs.labels, logits)
         saver = tf.compat.v1.train.Saver(tf.compat.v1.trainable_variables())
-        train_op = tf.compat.v1.train.AdagradOptimizer(_LEARNING_RATE).minimize(loss)
+        train_op = tf.compat.v1.train.AdagradOptimizer(LEARNING_RATE).minimize(loss)
         return Model(
             graph=graph,
-            labels=labels,
-            integers=integers,
-            categoricals=categoricals,
+            **inputs._asdict(),
             probability=tf.sigmoid(logits, name="probability"),
             loss=loss,
             train_op=train_op,
@@ -74,24 +95,25 @@ def build(do_fusion: Fusion, embedding_dim: int, seed: int) -> Model:
         )
 
 
-def _logits(
-    integers: tf.Tensor, categoricals: tf.Tensor, do_fusion: Fusion, embedding_dim: int
-) -> tf.Tensor:
+def _logits(inputs: Inputs, do_fusion: Fusion, embedding_dim: int) -> tf.Tensor:
     """Wide part on the categoricals, deep part on their embeddings and the integers: `[batch]`."""
-    names = [f"C{i + 1}" for i in range(len(criteo.CARDINALITIES))]
-    features = dict(zip(names, tf.unstack(categoricals, axis=1), strict=True))
     columns = [
         # The int64 hash of TensorFlow drops -1, the dense encoding of a missing value.
         tf.feature_column.categorical_column_with_hash_bucket(name, size, tf.int64)
-        for name, size in zip(names, num_buckets(), strict=True)
+        for name, size in zip(NAMES, num_buckets(), strict=True)
     ]
     embeddings = [
         fe.feature_column.embedding_column(column, embedding_dim, do_fusion=do_fusion)
         for column in columns
     ]
-    wide = fe.feature_column.linear_model(features, columns, do_fusion=do_fusion)
-    deep = tf.compat.v1.feature_column.input_layer(features, embeddings)
-    deep = tf.concat([integers, deep], axis=1)
+    batch = features(inputs.categoricals)
+    wide = fe.feature_column.linear_model(batch, columns, do_fusion=do_fusion)
+    deep = tf.compat.v1.feature_column.input_layer(batch, embeddings)
+    return wide_and_deep(wide, tf.concat([inputs.integers, deep], axis=1))
+
+
+def wide_and_deep(wide: tf.Tensor, deep: tf.Tensor) -> tf.Tensor:
+    """Logits `[batch]` of `wide` `[batch, 1]` and the inputs of the deep part `[batch, n]`."""
     deep = tf.nn.relu(_dense("hidden_1", deep, _HIDDEN_UNITS))
     deep = tf.nn.relu(_dense("hidden_2", deep, _HIDDEN_UNITS))
     return tf.squeeze(wide + _dense("deep_logit", deep, 1), axis=1, name="logits")

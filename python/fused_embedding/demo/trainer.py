@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from fused_embedding.demo import criteo, extras
 from fused_embedding.demo.model import Model
+from fused_embedding.demo.reader import Reader
 
 # The models alternate in blocks of so many steps: a slow moment of the machine hits both.
 BLOCK_STEPS = 10
@@ -45,7 +46,7 @@ def start(models: dict[str, Model]) -> list[Run]:
 
     The values travel in a checkpoint: one written by the stock model is read by the fused one.
     """
-    runs = [Run(name, model, _session(model.graph)) for name, model in models.items()]
+    runs = [Run(name, model, open_session(model.graph)) for name, model in models.items()]
     with tempfile.TemporaryDirectory() as folder:
         for i, run in enumerate(runs):
             run.session.run(run.model.init_op)
@@ -57,7 +58,8 @@ def start(models: dict[str, Model]) -> list[Run]:
     return runs
 
 
-def _session(graph: tf.Graph) -> tf.compat.v1.Session:
+def open_session(graph: tf.Graph) -> tf.compat.v1.Session:
+    """Opens a session in which stock TensorFlow is at its fastest."""
     # Grappler's arithmetic optimisation replaces stock's row gathers by reads of whole tables,
     # which makes stock slower: stock gets the faster setting.
     config = tf.compat.v1.ConfigProto()
@@ -72,18 +74,7 @@ def batches(rows: criteo.Rows, batch_size: int, steps: int, seed: int) -> Iterat
     Raises:
         InputError: If there are fewer rows than a batch needs.
     """
-    num_rows = len(rows.labels)
-    batches_per_epoch = num_rows // batch_size
-    if batches_per_epoch == 0:
-        raise criteo.InputError(
-            f"{num_rows} training rows do not fill a batch of {batch_size}; lower --batch_size"
-        )
-    rng = np.random.default_rng(seed)
-    for step in range(steps):
-        at = step % batches_per_epoch * batch_size
-        if at == 0:
-            order = rng.permutation(num_rows)
-        yield rows.take(order[at : at + batch_size])
+    yield from itertools.islice(Reader(rows, batch_size, seed), steps)
 
 
 def train(
@@ -121,11 +112,11 @@ def speedup(stock: Run, fused: Run) -> float:
     )
 
 
-def evaluate(run: Run, rows: criteo.Rows) -> float:
+def evaluate(model: Model, session: tf.compat.v1.Session, rows: criteo.Rows) -> float:
     """Area under the ROC curve of the model on `rows`, which have both labels."""
     probabilities = []
     for at in range(0, len(rows.labels), _EVALUATION_BATCH):
         part = rows.take(slice(at, at + _EVALUATION_BATCH))
-        probabilities.append(run.session.run(run.model.probability, run.model.feed(part)))
+        probabilities.append(session.run(model.probability, model.feed(part)))
     metrics = extras.load("sklearn.metrics")
     return float(metrics.roc_auc_score(rows.labels, np.concatenate(probabilities)))

@@ -1,0 +1,134 @@
+"""Three patches of TensorFlow, installed with the first EmbeddingVariable.
+
+tf.compat.v1.train.Saver takes EmbeddingVariables in a list of variables, and says which it misses.
+(A Saver of everything finds them by itself, in the graph's SAVEABLE_OBJECTS.)
+
+tf.train.Checkpoint forgets, in a TF1 graph, the operations of restores that others registered.
+
+A SavedModel of tf.compat.v1.saved_model.Builder has the training graph: its tables become frozen.
+"""
+
+import functools
+import itertools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from fused_embedding._tf_private import MultiDeviceSaver
+from fused_embedding.checkpoint.object_based import RESTORE_OPERATIONS
+from fused_embedding.checkpoint.saveable import EmbeddingVariableSaveable
+from fused_embedding.embedding_partitions import PartitionedEmbeddingVariable
+from fused_embedding.embedding_variable import EmbeddingVariable
+
+_PATCHED = "_fused_embedding_stock"
+
+
+def install() -> None:
+    """Patches all, once."""
+    _patch(tf.compat.v1.train.Saver, "__init__", _wrap_init)
+    _patch(MultiDeviceSaver, "restore", _wrap_restore)
+    _patch(tf.compat.v1.saved_model.Builder, "_tag_and_add_meta_graph", _wrap_add_meta_graph)
+
+
+def _patch(owner: Any, name: str, wrap: Callable[..., Any]) -> None:
+    stock = getattr(owner, name)
+    if not hasattr(stock, _PATCHED):
+        wrapped = functools.wraps(stock)(wrap(stock))
+        setattr(wrapped, _PATCHED, stock)
+        setattr(owner, name, wrapped)
+
+
+def _wrap_init(stock: Callable[..., None]) -> Callable[..., None]:
+    def init(self: Any, var_list: Any = None, *args: Any, **kwargs: Any) -> None:
+        if isinstance(var_list, dict | list | tuple | set):
+            var_list = _with_saveables(var_list)
+            if not tf.executing_eagerly():
+                _warn_of_missing(var_list)
+        stock(self, var_list, *args, **kwargs)
+
+    return init
+
+
+def _wrap_restore(stock: Callable[..., Any]) -> Callable[..., Any]:
+    def restore(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if tf.executing_eagerly():
+            return stock(self, *args, **kwargs)
+        num_before = len(tf.compat.v1.get_collection(RESTORE_OPERATIONS))
+        restored = stock(self, *args, **kwargs)
+        made = tf.compat.v1.get_collection(RESTORE_OPERATIONS)[num_before:]
+        return restored | {operation.name: operation for operation in made}
+
+    return restore
+
+
+def _wrap_add_meta_graph(stock: Callable[..., Any]) -> Callable[..., Any]:
+    def add_meta_graph(self: Any, meta_graph_def: Any, tags: Iterable[str], *args: Any) -> Any:
+        if tf.saved_model.TRAINING not in tags:
+            graph_def = meta_graph_def.graph_def
+            functions = [function.node_def for function in graph_def.library.function]
+            for node in itertools.chain(graph_def.node, *functions):
+                if node.op == "EmbeddingVariableHandle":
+                    node.attr["frozen"].b = True
+        return stock(self, meta_graph_def, tags, *args)
+
+    return add_meta_graph
+
+
+def _with_saveables(var_list: Any) -> Any:
+    """What a Saver is given, with SaveableObjects in place of EmbeddingVariables."""
+    if isinstance(var_list, dict):
+        return {name: _saveable_of(value, name) for name, value in var_list.items()}
+    flat = tf.nest.flatten(list(var_list))
+    if not any(_parts_of(value) for value in flat):
+        return var_list
+    converted, seen = [], set()
+    for value in flat:
+        saveable = _saveable_of(value, None)
+        if isinstance(saveable, EmbeddingVariableSaveable):
+            if saveable.prefix in seen:  # several partitions of one variable
+                continue
+            seen.add(saveable.prefix)
+        converted.append(saveable)
+    return converted
+
+
+def _saveable_of(value: Any, prefix: str | None) -> Any:
+    parts = _parts_of(value)
+    if not parts:
+        return value
+    if tf.executing_eagerly():
+        raise ValueError(
+            f"EmbeddingVariable {parts[0].name!r} was made eagerly, where a Saver knows variables "
+            "by nothing but a name: save it with tf.train.Checkpoint"
+        )
+    whole_name = parts[0].partition.whole_name
+    for saveable in _saveables():
+        if saveable.prefix == whole_name:
+            same = prefix in (None, whole_name)
+            return saveable if same else EmbeddingVariableSaveable(saveable.parts, prefix)
+    raise ValueError(f"EmbeddingVariable {whole_name!r} is not one of the current graph")
+
+
+def _parts_of(value: Any) -> list[EmbeddingVariable]:
+    """Some partitions of an EmbeddingVariable; nothing for any other value."""
+    values = value if isinstance(value, list | tuple | PartitionedEmbeddingVariable) else [value]
+    return [part for part in values if isinstance(part, EmbeddingVariable)]
+
+
+def _saveables() -> list[EmbeddingVariableSaveable]:
+    collection = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVEABLE_OBJECTS)
+    return [one for one in collection if isinstance(one, EmbeddingVariableSaveable)]
+
+
+def _warn_of_missing(var_list: Iterable[Any] | dict[str, Any]) -> None:
+    values = var_list.values() if isinstance(var_list, dict) else tf.nest.flatten(list(var_list))
+    saved = {id(v.parts[0]) for v in values if isinstance(v, EmbeddingVariableSaveable)}
+    for saveable in _saveables():
+        if id(saveable.parts[0]) not in saved:
+            logging.warning(
+                "EmbeddingVariable %r is not saved by this Saver: its var_list leaves it out. Add "
+                "it to the list, or leave var_list away",
+                saveable.prefix,
+            )

@@ -1,0 +1,85 @@
+"""tf.train.Checkpoint, CheckpointManager and SavedModel: tables in files beside the checkpoint.
+
+TensorFlow calls `_save` and `_restore` for all EmbeddingVariables that it tracks. The checkpoint
+itself holds the names of their files.
+"""
+
+import contextlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from fused_embedding._tf_private import register_checkpoint_saver
+from fused_embedding.checkpoint import side_files
+from fused_embedding.embedding_partitions import PartitionedEmbeddingVariable
+from fused_embedding.embedding_variable import EmbeddingVariable
+
+_PACKAGE, _NAME = "fused_embedding", "EmbeddingVariable"
+# Operations of restores in a graph, which TensorFlow forgets: see `hook`.
+RESTORE_OPERATIONS = "fused_embedding_restore_operations"
+_FILES, _PART = "/.ATTRIBUTES/fused_embedding_files", "/.ATTRIBUTES/fused_embedding_part"
+
+
+def _is_table(trackable: Any) -> bool:
+    return isinstance(trackable, EmbeddingVariable | PartitionedEmbeddingVariable)
+
+
+def _parts(trackable: Any) -> list[EmbeddingVariable]:
+    return [trackable] if isinstance(trackable, EmbeddingVariable) else list(trackable)
+
+
+def _part_of_whole(trackable: Any) -> str:
+    """Which part of a variable is tracked; "" for all of it."""
+    if not isinstance(trackable, EmbeddingVariable) or trackable.partition.count == 1:
+        return ""
+    part = trackable.partition
+    return f"{part.index} of {part.count} by {part.strategy}"
+
+
+def _save(trackables: Mapping[str, Any], file_prefix: tf.Tensor) -> tf.Tensor:
+    """Writes the files of all tables, and a shard of the checkpoint that names them."""
+    prefix = tf.strings.regex_replace(file_prefix, re.escape(f"-{_PACKAGE}.{_NAME}") + "$", "")
+    known = side_files.eager_value(prefix)
+    tensors = {}
+    with side_files.without_orphans(known) if known else contextlib.nullcontext():
+        for name, trackable in trackables.items():
+            tensors[name + _FILES] = side_files.save(_parts(trackable), prefix, name)
+            tensors[name + _PART] = tf.constant(_part_of_whole(trackable))
+    # In the folder that TensorFlow makes for unfinished checkpoints.
+    shard = tf.strings.join([prefix, "_temp/fused_embedding"])
+    saved = tf.raw_ops.SaveV2(
+        prefix=shard,
+        tensor_names=list(tensors),
+        shape_and_slices=[""] * len(tensors),
+        tensors=list(tensors.values()),
+    )
+    with tf.control_dependencies([] if saved is None else [saved]):
+        return tf.identity(shard)
+
+
+def _restore(trackables: Mapping[str, Any], merged_prefix: tf.Tensor) -> None:
+    """Restores tables from the files that the checkpoint names."""
+    keys = [name + suffix for name in trackables for suffix in (_FILES, _PART)]
+    tensors = tf.raw_ops.RestoreV2(
+        prefix=merged_prefix,
+        tensor_names=keys,
+        shape_and_slices=[""] * len(keys),
+        dtypes=[tf.string] * len(keys),
+    )
+    for trackable, files, part in zip(
+        trackables.values(), tensors[::2], tensors[1::2], strict=True
+    ):
+        is_same = tf.debugging.assert_equal(
+            part[None],  # eagerly, it cannot compare scalar strings
+            [_part_of_whole(trackable)],
+            message=f"{trackable!r} is restored from another part of a table: track what "
+            "fe.get_embedding_variable returned, not a partition of it",
+        )
+        with tf.control_dependencies([] if is_same is None else [is_same]):
+            for operation in side_files.restore(_parts(trackable), merged_prefix, files):
+                tf.compat.v1.add_to_collection(RESTORE_OPERATIONS, operation)
+
+
+register_checkpoint_saver(_PACKAGE, _NAME, _is_table, _save, _restore)

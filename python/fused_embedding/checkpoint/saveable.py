@@ -1,0 +1,58 @@
+"""How tf.compat.v1.train.Saver sees an EmbeddingVariable: one SaveableObject for all partitions."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from fused_embedding._tf_private import SaveableObject, SaveSpec
+from fused_embedding.checkpoint.content import (
+    CONTENT_NAMES,
+    content_dtypes,
+    export_whole,
+    import_whole,
+)
+from fused_embedding.embedding_variable import EmbeddingVariable
+
+
+class EmbeddingVariableSaveable(SaveableObject):
+    """Saves an EmbeddingVariable as tensors `NAME-keys`, `NAME-values`, ... (docs/checkpoints.md).
+
+    Its ops are made when a Saver is built: only then the global step is sure to be there.
+    """
+
+    def __init__(self, parts: Sequence[EmbeddingVariable], prefix: str | None = None) -> None:
+        """Makes it.
+
+        Args:
+            parts: All partitions of one variable.
+            prefix: Name that its tensors start with; None: that of the variable.
+        """
+        self.parts = list(parts)
+        self.prefix = prefix or parts[0].partition.whole_name
+        specs = [
+            SaveSpec(
+                functools.partial(self._tensor, name),
+                slice_spec="",
+                name=f"{self.prefix}-{name}",
+                dtype=dtype,
+                device=parts[0].handle.device,
+            )
+            for name, dtype in content_dtypes(parts[0]).items()
+        ]
+        # An exported MetaGraph names what is in a collection: it must be something in the graph.
+        super().__init__(parts[0].handle, specs, parts[0].handle.op.name)
+
+    @functools.cached_property
+    def _content(self) -> dict[str, tf.Tensor]:
+        scope = f"{self.parts[0].partition.whole_name}/export/"
+        with tf.name_scope(""), tf.name_scope(scope):
+            return export_whole(self.parts)
+
+    def _tensor(self, name: str) -> tf.Tensor:
+        return self._content[name]
+
+    def restore(self, restored_tensors: Sequence[tf.Tensor], restored_shapes: Any) -> Any:
+        """The operation that replaces the content of all partitions."""
+        return import_whole(self.parts, dict(zip(CONTENT_NAMES, restored_tensors, strict=True)))

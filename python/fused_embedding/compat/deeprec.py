@@ -1,0 +1,298 @@
+"""DeepRec's names in stock TensorFlow, for programs that were written for DeepRec.
+
+Nothing is changed before `install()`; `uninstall()` takes everything back. docs/deeprec.md lists
+what is added and what differs.
+"""
+
+import importlib
+import sys
+import types
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from fused_embedding import (
+    contrib,
+    embedding_options,
+    embedding_partitions,
+    embedding_scope,
+    embedding_variable,
+    feature_column,
+    nn,
+    stock_signatures,
+    train,
+)
+
+__all__ = ["install", "uninstall"]
+
+_MISSING = object()
+
+
+class _Change(NamedTuple):
+    """One attribute, or one entry of sys.modules, and what it was."""
+
+    owner: Any
+    name: str
+    before: Any
+
+    def undo(self) -> None:
+        if isinstance(self.owner, dict):
+            self.owner.pop(self.name, None)
+            if self.before is not _MISSING:
+                self.owner[self.name] = self.before
+        elif self.before is _MISSING:
+            # Set first: two modules of tf.compat.v1 may have one behind them, which has lost the
+            # name already.
+            setattr(self.owner, self.name, None)
+            delattr(self.owner, self.name)
+        else:
+            setattr(self.owner, self.name, self.before)
+
+
+_changes: list[_Change] = []
+
+
+class Installation:
+    """What `install` returns: `with install():` uninstalls at its end."""
+
+    def __enter__(self) -> "Installation":
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        uninstall()
+
+
+def install() -> Installation:
+    """Adds DeepRec's names to tf.compat.v1 and to the modules that DeepRec programs import.
+
+    In the whole process, for all threads. Installing again changes nothing.
+
+    Returns:
+        A context manager that uninstalls.
+
+    >>> with fe.compat.deeprec.install():
+    ...     option = tf.compat.v1.EmbeddingVariableOption()
+    >>> hasattr(tf.compat.v1, "EmbeddingVariableOption")
+    False
+    """
+    if not _changes:
+        for owner, names in _additions():
+            for name, value in names.items():
+                _set(owner, name, value)
+    return Installation()
+
+
+def uninstall() -> None:
+    """Takes back what `install` did; does nothing where it is not installed."""
+    while _changes:
+        _changes.pop().undo()
+
+
+def _set(owner: Any, name: str, value: Any) -> None:
+    if isinstance(owner, dict):
+        _changes.append(_Change(owner, name, owner.get(name, _MISSING)))
+        owner[name] = value
+    else:
+        # Not getattr: tf.compat.v1 loads some names when they are first asked for.
+        _changes.append(_Change(owner, name, vars(owner).get(name, _MISSING)))
+        setattr(owner, name, value)
+
+
+def _v1_modules() -> list[types.ModuleType]:
+    """All modules that some code knows as tf.compat.v1: imports of Keras make further ones."""
+    names = ("tensorflow.compat.v1", "tensorflow._api.v2.compat.v1")
+    modules = [tf.compat.v1, *(sys.modules[name] for name in names if name in sys.modules)]
+    return list({id(module): module for module in modules}.values())
+
+
+def _additions() -> list[tuple[Any, dict[str, Any]]]:
+    """Modules, classes and sys.modules, with what each is given."""
+    python = sys.modules["tensorflow.python"]
+    stock_embedding_ops = importlib.import_module("tensorflow.python.ops.embedding_ops")
+    options = {name: getattr(embedding_options, name) for name in embedding_options.__all__}
+    variables = {"get_embedding_variable": get_embedding_variable}
+    modules = _import_shims(options)
+    additions: list[tuple[Any, dict[str, Any]]] = [
+        (sys.modules, modules),
+        (stock_embedding_ops, _fused_lookups()),
+        (importlib.import_module("tensorflow.python.ops.variable_scope"), variables),
+        (importlib.import_module("tensorflow.python.ops.variables"), options),
+    ]
+    tf1_names = {
+        **options,
+        **variables,
+        "contrib": modules["tensorflow.contrib"],
+        # DeepRec's `tensorflow` is the package itself: import tensorflow.python.x as y
+        "python": python,
+        "core": sys.modules["tensorflow.core"],
+    }
+    for tf1 in _v1_modules():
+        additions += [
+            (tf1, tf1_names),
+            (tf1.GraphKeys, {"EMBEDDING_VARIABLES": embedding_scope.EMBEDDING_VARIABLES}),
+            (tf1.feature_column, _public(feature_column)),
+            (tf1.nn, {**_fused_lookups(), **_stock_lookups()}),
+            (tf1.train, _optimizers()),
+        ]
+    return additions
+
+
+def _public(module: types.ModuleType) -> dict[str, Any]:
+    return {name: getattr(module, name) for name in module.__all__}
+
+
+def get_embedding_variable(
+    name: str,
+    embedding_dim: int,
+    key_dtype: Any = tf.int64,
+    value_dtype: Any = None,
+    initializer: Any = None,
+    regularizer: Any = None,
+    trainable: bool = True,
+    collections: Any = None,
+    caching_device: Any = None,
+    partitioner: Any = None,
+    validate_shape: bool = True,
+    custom_getter: Any = None,
+    constraint: Any = None,
+    init_data_source: str | None = None,
+    ev_option: Any = None,
+) -> Any:
+    """`fe.get_embedding_variable` with DeepRec's signature.
+
+    Args:
+        name: See `fe.get_embedding_variable`, as for all that is not here.
+        embedding_dim: See there.
+        key_dtype: See there.
+        value_dtype: See there; None: tf.float32.
+        initializer: See there.
+        regularizer: Must be None: it would be called with a dense tensor.
+        trainable: See there.
+        collections: See there.
+        caching_device: Without effect, as rows are not cached.
+        partitioner: See there.
+        validate_shape: Without effect.
+        custom_getter: Must be None.
+        constraint: Must be None.
+        init_data_source: Must be None.
+        ev_option: See there.
+
+    Returns:
+        The variable.
+
+    Raises:
+        NotImplementedError: If an argument that must be None is not.
+    """
+    unsupported = {
+        "regularizer": regularizer,
+        "custom_getter": custom_getter,
+        "constraint": constraint,
+        "init_data_source": init_data_source,
+    }
+    given = [argument for argument, value in unsupported.items() if value is not None]
+    if given:
+        raise NotImplementedError(
+            f"{', '.join(given)} was given for EmbeddingVariable {name!r}, which this release does "
+            "not have; leave it out, and regularize what you look up"
+        )
+    return embedding_scope.get_embedding_variable(
+        name,
+        embedding_dim,
+        key_dtype=key_dtype,
+        value_dtype=value_dtype or tf.float32,
+        initializer=initializer,
+        trainable=trainable,
+        collections=collections,
+        partitioner=partitioner,
+        ev_option=ev_option,
+    )
+
+
+def _fused_lookups() -> dict[str, Callable[..., tf.Tensor]]:
+    return {
+        "fused_embedding_lookup_sparse": nn.fused_embedding_lookup_sparse,
+        "fused_embedding_lookup_sparse_v2": nn.fused_embedding_lookup_sparse_v2,
+        "fused_safe_embedding_lookup_sparse": nn.fused_safe_embedding_lookup_sparse,
+    }
+
+
+def _stock_lookups() -> dict[str, Callable[..., tf.Tensor]]:
+    """tf.nn's own sparse lookups, which in DeepRec take EmbeddingVariables too."""
+    stock = importlib.import_module("tensorflow.python.ops.embedding_ops")
+    ours = {
+        "embedding_lookup_sparse": stock_signatures.embedding_lookup_sparse_v1,
+        "safe_embedding_lookup_sparse": stock_signatures.safe_embedding_lookup_sparse_v1,
+    }
+    return {name: _on_tables(getattr(stock, name), lookup) for name, lookup in ours.items()}
+
+
+def _on_tables(stock: Any, ours: Any) -> Callable[..., tf.Tensor]:
+    """A lookup that is `ours` where its first argument is an EmbeddingVariable."""
+
+    def lookup(params: Any, *args: Any, **kwargs: Any) -> tf.Tensor:
+        first = params[0] if isinstance(params, list | tuple) and params else params
+        is_table = isinstance(first, _TABLES)
+        return (ours if is_table else stock)(params, *args, **kwargs)
+
+    lookup.__name__ = stock.__name__
+    lookup.__doc__ = stock.__doc__
+    return lookup
+
+
+_TABLES = (
+    embedding_variable.EmbeddingVariable,
+    embedding_partitions.PartitionedEmbeddingVariable,
+)
+
+
+def _optimizers() -> dict[str, Any]:
+    """Optimizers that DeepRec adds to tf.train."""
+    names = ("AdagradDecayOptimizer", "AdamAsyncOptimizer", "AdamWOptimizer")
+    return {name: getattr(train, name) for name in names}
+
+
+def _import_shims(options: dict[str, Any]) -> dict[str, types.ModuleType]:
+    """Modules that DeepRec has and stock TensorFlow does not, by name."""
+    layers = _public(contrib.layers)
+    lookups = {
+        **_fused_lookups(),
+        "safe_embedding_lookup_sparse": stock_signatures.safe_embedding_lookup_sparse_v1,
+    }
+    columns = {name: value for name, value in layers.items() if "column" in name}
+    inputs = {"input_from_feature_columns": columns.pop("input_from_feature_columns")}
+    contents: dict[str, dict[str, Any]] = {
+        "tensorflow.contrib": {},
+        "tensorflow.contrib.layers": {**layers, **lookups},
+        "tensorflow.contrib.layers.python": {},
+        "tensorflow.contrib.layers.python.layers": {**layers, **lookups},
+        "tensorflow.contrib.layers.python.layers.feature_column": columns,
+        "tensorflow.contrib.layers.python.layers.feature_column_ops": inputs,
+        "tensorflow.contrib.layers.python.layers.embedding_ops": lookups,
+        "tensorflow.core.framework.embedding": {},
+        "tensorflow.core.framework.embedding.config_pb2": {
+            name: options[name] for name in ("CacheStrategy", "StorageType")
+        },
+    }
+    modules: dict[str, types.ModuleType] = {}
+    for name, content in contents.items():
+        module = types.ModuleType(name, "DeepRec's module of this name, as fused_embedding has it.")
+        module.__path__ = []  # a package, as far as imports can tell
+        vars(module).update(content, __getattr__=_names_what_is_there(name, content))
+        modules[name] = module
+        parent, _, child = name.rpartition(".")
+        if parent in modules:
+            setattr(modules[parent], child, module)
+    return modules
+
+
+def _names_what_is_there(module: str, content: dict[str, Any]) -> Callable[[str], Any]:
+    """The `__getattr__` of a module, for names that it does not have."""
+
+    def missing(name: str) -> Any:
+        raise AttributeError(
+            f"{module}.{name} was asked for, but fused_embedding has no more of {module} than "
+            f"{', '.join(sorted(content)) or 'its modules'}; use what TensorFlow 2 has for it"
+        )
+
+    return missing

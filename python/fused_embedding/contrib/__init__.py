@@ -1,0 +1,5 @@
+"""What TensorFlow 1's tf.contrib did for sparse embeddings."""
+
+from fused_embedding.contrib import layers
+
+__all__ = ["layers"]

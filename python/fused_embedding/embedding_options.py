@@ -1,0 +1,424 @@
+"""Options of an EmbeddingVariable, with DeepRec's names, fields and defaults.
+
+`EmbeddingVariableOption` holds one of each of the others. All are immutable and can be compared and
+hashed, so that they can be fields of feature columns. `max_capacity`, `eviction` and `check_mode`,
+which bound a table, are not DeepRec's.
+"""
+
+import dataclasses
+import enum
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from fused_embedding.initializers import table_initializer
+
+__all__ = [
+    "CBFFilter",
+    "CacheStrategy",
+    "CheckpointOption",
+    "CounterFilter",
+    "EmbeddingVariableOption",
+    "GlobalStepEvict",
+    "InitializerOption",
+    "L2WeightEvict",
+    "StorageOption",
+    "StorageType",
+]
+
+_CHECK_MODES = ("error", "warning", "ignore")
+_MAX_HASHES = 16
+
+
+def _check_positive(name: str, value: Any) -> None:
+    if not value > 0:
+        raise ValueError(f"{name} must be > 0, got {value}")
+
+
+def _check_not_negative(name: str, value: Any) -> None:
+    if not value >= 0:
+        raise ValueError(f"{name} must be >= 0, got {value}; 0 turns it off")
+
+
+def _check_type(name: str, value: Any, *kinds: type | None) -> None:
+    allowed = tuple(type(None) if kind is None else kind for kind in kinds)
+    if not isinstance(value, allowed):
+        names = ", ".join("None" if kind is None else f"fe.{kind.__name__}" for kind in kinds)
+        raise TypeError(f"{name} must be one of {names}, got {value!r}")
+
+
+class StorageType(enum.Enum):
+    """Tiers that a table lives in. This release has DRAM."""
+
+    DRAM = "DRAM"
+    HBM = "HBM"
+    PMEM_MEMKIND = "PMEM_MEMKIND"
+    PMEM_LIBPMEM = "PMEM_LIBPMEM"
+    LEVELDB = "LEVELDB"
+    SSDHASH = "SSDHASH"
+    HBM_DRAM = "HBM_DRAM"
+    HBM_DRAM_PMEM = "HBM_DRAM_PMEM"
+    HBM_DRAM_LEVELDB = "HBM_DRAM_LEVELDB"
+    HBM_DRAM_SSDHASH = "HBM_DRAM_SSDHASH"
+    HBM_DRAM_PMEM_LEVELDB = "HBM_DRAM_PMEM_LEVELDB"
+    HBM_DRAM_PMEM_SSDHASH = "HBM_DRAM_PMEM_SSDHASH"
+    DRAM_PMEM = "DRAM_PMEM"
+    DRAM_LEVELDB = "DRAM_LEVELDB"
+    DRAM_SSDHASH = "DRAM_SSDHASH"
+    DRAM_PMEM_LEVELDB = "DRAM_PMEM_LEVELDB"
+    DRAM_PMEM_SSDHASH = "DRAM_PMEM_SSDHASH"
+
+
+class CacheStrategy(enum.Enum):
+    """Which row a full tier gives up: the one used longest ago, or least often."""
+
+    LRU = "lru"
+    LFU = "lfu"
+
+
+@dataclasses.dataclass(frozen=True)
+class InitializerOption:
+    """How rows start.
+
+    Attributes:
+        initializer: As the argument `initializer` of `fe.get_embedding_variable`, over which it
+            wins; None: that argument.
+        default_value_dim: Rows of the matrix of first values that is made by initializers which a
+            table does not compute itself; key k starts as row `k % default_value_dim`.
+        default_value_no_permission: All values of a key that a filter does not admit.
+    """
+
+    initializer: Any = None
+    default_value_dim: int = 4096
+    default_value_no_permission: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_positive("default_value_dim", self.default_value_dim)
+        if isinstance(self.initializer, np.ndarray | list):
+            rows = np.asarray(self.initializer).tolist()
+            hashable = tuple(tuple(row) if isinstance(row, list) else row for row in rows)
+            object.__setattr__(self, "initializer", hashable)
+
+
+@dataclasses.dataclass(frozen=True)
+class CounterFilter:
+    """Admits a key once it has occurred `filter_freq` times, counted exactly.
+
+    Attributes:
+        filter_freq: Occurrences; 0: every key is admitted at once.
+    """
+
+    filter_freq: int = 0
+
+    def __post_init__(self) -> None:
+        _check_not_negative("filter_freq", self.filter_freq)
+
+
+@dataclasses.dataclass(frozen=True)
+class CBFFilter:
+    """Admits a key once it has occurred `filter_freq` times, counted in a counting Bloom filter.
+
+    The filter's memory is fixed, and a key may be admitted too early.
+
+    Attributes:
+        filter_freq: Occurrences; 0: every key is admitted at once.
+        max_element_size: Number of keys that the filter is made for.
+        false_positive_probability: How many of those may be counted too high, in (0, 1). Together
+            with `max_element_size`, or -1 and 0: keys are then counted exactly, as CounterFilter's.
+        counter_type: Accepted; counters are as small as `filter_freq` allows.
+    """
+
+    filter_freq: int = 0
+    max_element_size: int = 0
+    false_positive_probability: float = -1.0
+    counter_type: tf.DType = tf.uint64
+
+    def __post_init__(self) -> None:
+        _check_not_negative("filter_freq", self.filter_freq)
+        _check_not_negative("max_element_size", self.max_element_size)
+        probability = self.false_positive_probability
+        if probability != -1 and not 0 < probability < 1:
+            raise ValueError(
+                f"false_positive_probability must be in (0, 1), or -1 for exact counters, got "
+                f"{probability}; 0.01 is usual"
+            )
+        if (probability == -1) != (self.max_element_size == 0):
+            raise ValueError(
+                f"max_element_size = {self.max_element_size} and false_positive_probability = "
+                f"{probability} were given, but a Bloom filter needs both; pass both or neither"
+            )
+        # Any spelling of the type makes the same option.
+        object.__setattr__(self, "counter_type", tf.as_dtype(self.counter_type))
+
+    @property
+    def num_counters(self) -> int:
+        """Counters for the wanted probability: `-n ln(p) / ln(2)^2`."""
+        bits = -self.max_element_size * math.log(self.false_positive_probability)
+        return math.ceil(bits / math.log(2) ** 2)
+
+    @property
+    def num_hashes(self) -> int:
+        """Counters of one key: `-log2(p)`, 1 to 16."""
+        return min(max(round(-math.log2(self.false_positive_probability)), 1), _MAX_HASHES)
+
+
+@dataclasses.dataclass(frozen=True)
+class GlobalStepEvict:
+    """Removes keys that were not used for a number of steps, when a checkpoint is saved.
+
+    Attributes:
+        steps_to_live: Steps; None or 0: off.
+    """
+
+    steps_to_live: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.steps_to_live is not None:
+            _check_not_negative("steps_to_live", self.steps_to_live)
+
+
+@dataclasses.dataclass(frozen=True)
+class L2WeightEvict:
+    """Removes keys whose embedding is short, when a checkpoint is saved.
+
+    Attributes:
+        l2_weight_threshold: L2 norm below which a row is removed; <= 0: off.
+    """
+
+    l2_weight_threshold: float = -1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointOption:
+    """Where the variable's first content comes from.
+
+    This release has none of it: a variable with a field set is refused. Restore with
+    tf.compat.v1.train.Saver or tf.train.Checkpoint.
+    """
+
+    ckpt_to_load_from: str | None = None
+    tensor_name_in_ckpt: str | None = None
+    always_load_from_specific_ckpt: bool = False
+    init_data_source: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class StorageOption:
+    """Where rows live.
+
+    Attributes:
+        storage_type: None and StorageType.DRAM; no other tier is in this release.
+        storage_path: Folder of a tier on disk; must be None.
+        storage_size: Accepted; without tiers there is nothing to size. A table is bounded by
+            `EmbeddingVariableOption.max_capacity`.
+        cache_strategy: Accepted; without tiers nothing is cached.
+        layout: Accepted; there is one layout.
+    """
+
+    storage_type: StorageType | None = None
+    storage_path: str | None = None
+    storage_size: tuple[int, ...] = (1 << 30,)
+    cache_strategy: CacheStrategy = CacheStrategy.LFU
+    layout: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "storage_size", tuple(self.storage_size))
+        if self.storage_type not in (None, StorageType.DRAM):
+            given = getattr(self.storage_type, "name", self.storage_type)
+            raise NotImplementedError(
+                f"storage_type = {given} was given, but this release keeps rows in DRAM only: it "
+                "has no HBM, PMEM or SSD tier; pass StorageType.DRAM"
+            )
+        if self.storage_path is not None:
+            raise ValueError(
+                f"storage_path = {self.storage_path!r} was given, but rows in DRAM are in no "
+                "folder; leave it out"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class EmbeddingVariableOption:
+    """What an EmbeddingVariable does beside growing.
+
+    Attributes:
+        ht_type: Accepted and without effect: there is one kind of table.
+        ht_partition_num: Accepted and without effect: the table chooses its number of shards.
+        evict_option: Which keys leave for good, GlobalStepEvict or L2WeightEvict; None: none.
+        ckpt: See `CheckpointOption`.
+        filter_option: Which keys get a row, CounterFilter or CBFFilter; None: all.
+        storage_option: Where rows live.
+        init_option: How rows start.
+        max_capacity: Most rows that the table has at once; None: no bound.
+        eviction: Which row a full table gives up for a new one, "lru" (used longest ago) or "lfu"
+            (used least often), or a CacheStrategy; None: none, and the new key is refused.
+        check_mode: What a lookup does with keys that a full table refused. "error": it fails,
+            "warning": they read zeros, which is logged, "ignore": they read zeros.
+
+    >>> option = fe.EmbeddingVariableOption(filter_option=fe.CounterFilter(filter_freq=3))
+    >>> option.filter_option.filter_freq
+    3
+    """
+
+    ht_type: str = ""
+    ht_partition_num: int = 1000
+    evict_option: GlobalStepEvict | L2WeightEvict | None = None
+    ckpt: CheckpointOption | None = None
+    filter_option: CounterFilter | CBFFilter | None = None
+    storage_option: StorageOption = StorageOption()
+    init_option: InitializerOption = InitializerOption()
+    max_capacity: int | None = dataclasses.field(default=None, kw_only=True)
+    eviction: str | CacheStrategy | None = dataclasses.field(default=None, kw_only=True)
+    check_mode: str = dataclasses.field(default="error", kw_only=True)
+
+    def __post_init__(self) -> None:
+        _check_type("evict_option", self.evict_option, GlobalStepEvict, L2WeightEvict, None)
+        _check_type("ckpt", self.ckpt, CheckpointOption, None)
+        _check_type("filter_option", self.filter_option, CounterFilter, CBFFilter, None)
+        _check_type("storage_option", self.storage_option, StorageOption)
+        _check_type("init_option", self.init_option, InitializerOption)
+        if self.max_capacity is not None:
+            _check_positive("max_capacity", self.max_capacity)
+        if self.eviction is not None:
+            self._check_eviction()
+        if self.check_mode not in _CHECK_MODES:
+            raise ValueError(
+                f"check_mode must be one of {', '.join(_CHECK_MODES)}, got {self.check_mode!r}"
+            )
+
+    def _check_eviction(self) -> None:
+        try:
+            eviction = CacheStrategy(self.eviction)
+        except ValueError:
+            raise ValueError(
+                f"eviction must be 'lru', 'lfu', a CacheStrategy, or None, got {self.eviction!r}"
+            ) from None
+        if self.max_capacity is None:
+            raise ValueError(
+                f"eviction = {eviction.value!r} was given without max_capacity, but a table "
+                "without a bound never evicts; pass max_capacity, or no eviction"
+            )
+        object.__setattr__(self, "eviction", eviction.value)
+
+    @property
+    def steps_to_live(self) -> int:
+        """Steps after which an unused key expires; 0: never."""
+        evict = self.evict_option
+        return (evict.steps_to_live or 0) if isinstance(evict, GlobalStepEvict) else 0
+
+    @property
+    def l2_weight_threshold(self) -> float:
+        """L2 norm below which a key expires; <= 0: none does."""
+        evict = self.evict_option
+        return evict.l2_weight_threshold if isinstance(evict, L2WeightEvict) else -1.0
+
+
+def table_attributes(
+    option: EmbeddingVariableOption,
+    initializer: Any,
+    name: str,
+    graph_seed: int | None,
+    dim: int,
+    dtype: Any,
+) -> dict[str, Any]:
+    """The attrs of the op EmbeddingVariableHandle, but for `container` and `shared_name`.
+
+    Args:
+        option: The variable's options.
+        initializer: The argument of `fe.get_embedding_variable`.
+        name: Full name of the variable without a partition's suffix, so that its content does not
+            depend on the number of partitions.
+        graph_seed: `tf.compat.v1.set_random_seed` or `tf.random.set_seed`; None: neither.
+        dim: Length of an embedding.
+        dtype: Type of the values.
+
+    Returns:
+        Attrs by name; `initializer_matrix` is a numpy array.
+
+    Raises:
+        NotImplementedError: If `option.ckpt` asks for anything.
+        ValueError: See `fused_embedding.initializers.table_initializer`.
+        TypeError: See there.
+    """
+    if option.ckpt not in (None, CheckpointOption()):
+        raise NotImplementedError(
+            f"ckpt = {option.ckpt} was given for {name!r}, but this release cannot load one "
+            "variable from a checkpoint of its own; restore with tf.compat.v1.train.Saver"
+        )
+    init = option.init_option
+    if init.initializer is not None and initializer is not None:
+        logging.warning(
+            "%s has an initializer and an InitializerOption with another; the option's is used.",
+            name,
+        )
+    chosen = initializer if init.initializer is None else init.initializer
+    shape = (init.default_value_dim, dim)
+    values = table_initializer(chosen, shape, tf.as_dtype(dtype), name, graph_seed)
+    return {
+        "dtype": tf.as_dtype(dtype),
+        "dim": dim,
+        "initializer": values.kind,
+        "initializer_a": float(values.a),
+        "initializer_b": float(values.b),
+        "initializer_matrix": values.matrix,
+        "seed": values.seed,
+        **_admission_attributes(option.filter_option),
+        "no_permission_value": float(init.default_value_no_permission),
+        "max_capacity": option.max_capacity or 0,
+        "eviction": option.eviction or "none",
+        "check_mode": option.check_mode,
+    }
+
+
+def to_config(option: Any, serialize: Callable[[Any], Any]) -> Any:
+    """An option as JSON.
+
+    Args:
+        option: An option of this module, or the value of one of its fields.
+        serialize: Turns an initializer into JSON.
+
+    Returns:
+        What `from_config` takes.
+    """
+    if dataclasses.is_dataclass(option):
+        fields = {field.name: getattr(option, field.name) for field in dataclasses.fields(option)}
+        config = {name: to_config(value, serialize) for name, value in fields.items()}
+        return {"option": type(option).__name__, **config}
+    if isinstance(option, enum.Enum):
+        return {"enum": type(option).__name__, "value": option.value}
+    if isinstance(option, tf.DType):
+        return option.name
+    if option is None or isinstance(option, str | int | float | tuple):
+        return option
+    return {"initializer": serialize(option)}
+
+
+def from_config(config: Any, deserialize: Callable[[Any], Any]) -> Any:
+    """The option of `to_config`; `deserialize` undoes `serialize`."""
+    if isinstance(config, list):  # JSON has no tuples
+        return tuple(from_config(value, deserialize) for value in config)
+    if not isinstance(config, dict):
+        return config
+    if "initializer" in config and "option" not in config:
+        return deserialize(config["initializer"])
+    if "enum" in config:
+        return globals()[config["enum"]](config["value"])
+    fields = {name: from_config(value, deserialize) for name, value in config.items()}
+    return globals()[fields.pop("option")](**fields)
+
+
+def _admission_attributes(filter_option: CounterFilter | CBFFilter | None) -> dict[str, Any]:
+    attributes = {"admission": "all", "min_frequency": 0, "bloom_counters": 0, "bloom_hashes": 0}
+    if filter_option is None or filter_option.filter_freq == 0:
+        return attributes
+    attributes.update(admission="counter", min_frequency=filter_option.filter_freq)
+    if isinstance(filter_option, CBFFilter) and filter_option.max_element_size:
+        attributes.update(
+            admission="bloom",
+            bloom_counters=filter_option.num_counters,
+            bloom_hashes=filter_option.num_hashes,
+        )
+    return attributes

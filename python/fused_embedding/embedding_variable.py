@@ -1,0 +1,382 @@
+"""EmbeddingVariable: a table of embeddings without a vocabulary, as a TensorFlow variable."""
+
+import dataclasses
+from typing import Any, NamedTuple, NoReturn
+
+import tensorflow as tf
+
+from fused_embedding import raw_ops, saved_model
+from fused_embedding._tf_private import (
+    BaseResourceVariable,
+    EagerResourceDeleter,
+    colocate_with,
+    create_handle_data,
+    register_serializable,
+    set_handle_data,
+    uid,
+    variable_accessed,
+)
+from fused_embedding.embedding_options import EmbeddingVariableOption
+from fused_embedding.inference import is_inference
+from fused_embedding.train import hook
+from fused_embedding.train.control_flow import branch_gradients
+
+# What EmbeddingVariableStatistics counts, in its order.
+STATISTICS = (
+    "size",
+    "filtered",
+    "memory_bytes",
+    "index_probes",
+    "hits",
+    "misses",
+    "inserts",
+    "refusals",
+    "not_admitted",
+    "evictions",
+    "expirations",
+    "erasures",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Partition:
+    """Which part of a variable an EmbeddingVariable is.
+
+    Attributes:
+        whole_name: Name of the variable, without a partition's suffix.
+        index: Its number.
+        count: Number of parts.
+        strategy: How keys belong to parts, "hash" or "mod_ev".
+    """
+
+    whole_name: str
+    index: int = 0
+    count: int = 1
+    strategy: str = "hash"
+
+
+# Where a graph keeps its read of the global step: a dictionary of ours would keep graphs alive.
+_STEP_ATTRIBUTE = "_fused_embedding_global_step"
+
+
+class ExportedRows(NamedTuple):
+    """Rows of an EmbeddingVariable, in ascending order of their keys.
+
+    Attributes:
+        keys: `[n]` int64.
+        values: `[n, dim]`.
+        versions: `[n]` int64 step of the last training lookup.
+        freqs: `[n]` int64 occurrences in training lookups.
+    """
+
+    keys: tf.Tensor
+    values: tf.Tensor
+    versions: tf.Tensor
+    freqs: tf.Tensor
+
+
+def global_step_value() -> tf.Tensor:
+    """The global step as an int64 scalar, or -1 where there is none: one read for each graph."""
+    if tf.executing_eagerly():
+        return tf.constant(-1, tf.int64)
+    graph = tf.compat.v1.get_default_graph()
+    value = getattr(graph, _STEP_ATTRIBUTE, None)
+    if value is not None:
+        return value
+    step = tf.compat.v1.train.get_global_step(graph)
+    with tf.control_dependencies(None), tf.name_scope(""):  # outside any loop or branch
+        if step is None:  # one may still be made
+            return tf.constant(-1, tf.int64)
+        value = tf.cast(tf.identity(step), tf.int64)
+    setattr(graph, _STEP_ATTRIBUTE, value)
+    return value
+
+
+@register_serializable(saved_model.PACKAGE, "EmbeddingVariable")
+class EmbeddingVariable(BaseResourceVariable):
+    """A `[?, dim]` variable whose rows are found by a 64-bit key. `fe.get_embedding_variable`.
+
+    Every key has a row as soon as a training lookup has seen it often enough; its first value is a
+    function of the key. It is read by `fe.nn`, feature columns and `tf.nn.embedding_lookup`,
+    trained by the optimizers that docs/training.md lists, and saved like any variable. Reading it
+    as one dense tensor raises NotImplementedError.
+
+    Attributes:
+        embedding_dim: Length of a row.
+        key_dtype: tf.int64 or tf.int32.
+        option: The EmbeddingVariableOption.
+        table_attributes: Attrs of the op that makes the table.
+        partition: Which part of a partitioned variable it is.
+
+    One of a SavedModel is frozen: its lookups insert nothing.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        table_attributes: dict[str, Any],
+        *,
+        option: EmbeddingVariableOption,
+        key_dtype: tf.DType = tf.int64,
+        trainable: bool = True,
+        partition: Partition | None = None,
+    ) -> None:
+        self.table_attributes = table_attributes
+        self.option = option
+        self.key_dtype = key_dtype
+        self.embedding_dim: int = table_attributes["dim"]
+        self.partition = partition or Partition(name)
+        in_graph = not tf.executing_eagerly()
+        # Two eager variables of one name are two variables; in a graph, names are unique.
+        shared_name = name if in_graph else f"{name}_{uid()}"
+        with tf.compat.v1.name_scope(None):
+            handle = saved_model.make_handle(table_attributes, name, shared_name)
+        # No rows: the zeros that TensorFlow takes for the gradient of a branch without a lookup.
+        no_rows = tf.TensorShape([0, self.embedding_dim])
+        set_handle_data(handle, create_handle_data(no_rows, table_attributes["dtype"]))
+        hook.install(self)
+        super().__init__(
+            trainable=trainable,
+            shape=tf.TensorShape([None, self.embedding_dim]),
+            dtype=table_attributes["dtype"],
+            handle=handle,
+            name=name,
+            unique_id=shared_name,
+            handle_name=name,
+            initializer_op=tf.no_op(name=f"{name}/Initializer") if in_graph else None,
+            in_graph_mode=in_graph,
+        )
+        self._deleter = None if in_graph else EagerResourceDeleter(handle, handle.device)
+
+    # --- Lookups ---
+
+    def lookup(self, keys: tf.Tensor, counts: tf.Tensor | None = None) -> tf.Tensor:
+        """The rows of distinct keys. Inserts and counts them, but for `fe.inference()`.
+
+        Args:
+            keys: `[n]` int64, distinct.
+            counts: `[n]` int32 occurrences of each in the batch; None: one each.
+
+        Returns:
+            `[n, dim]` rows.
+        """
+        variable_accessed(self)
+        with colocate_with(self.handle), branch_gradients():
+            return raw_ops.EmbeddingVariableLookup(
+                resource=self.handle,
+                keys=keys,
+                counts=tf.zeros([0], tf.int32) if counts is None else counts,
+                step=global_step_value(),
+                insert=self.trainable and not is_inference(),
+                dtype=self.dtype,
+            ).embeddings
+
+    def sparse_read(self, indices: Any, name: str | None = None) -> tf.Tensor:
+        """The rows of `indices`, keys of any shape: what tf.gather and tf.nn.embedding_lookup call.
+
+        Args:
+            indices: Integers.
+            name: Name of the result.
+
+        Returns:
+            Their shape with `dim` appended.
+        """
+        indices = tf.convert_to_tensor(indices)
+        keys = tf.reshape(tf.cast(indices, tf.int64), [-1])
+        unique = raw_ops.UniqueWithCountsV3(input=keys)
+        rows = tf.gather(self.lookup(unique.unique_keys, unique.unique_counts), unique.unique_idxs)
+        shape = tf.concat([tf.shape(indices), [self.embedding_dim]], axis=0)
+        result = tf.reshape(rows, shape, name=name)
+        result.set_shape(indices.shape.concatenate([self.embedding_dim]))
+        return result
+
+    # --- Content ---
+
+    def total_count(self) -> tf.Tensor:
+        """Number of rows, int64."""
+        return self.statistics()["size"]
+
+    def get_frequency(self, ids: Any) -> tf.Tensor:
+        """Occurrences of keys in training lookups, int64 of their shape; 0 without a row."""
+        return self._metadata(ids)[0]
+
+    def get_version(self, ids: Any) -> tf.Tensor:
+        """Step of the last training lookup of keys, int64 of their shape; -1 without a row."""
+        return self._metadata(ids)[1]
+
+    def _metadata(self, ids: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        keys = as_keys(ids)
+        with colocate_with(self.handle):
+            found = raw_ops.EmbeddingVariableMetadata(
+                resource=self.handle, keys=tf.reshape(keys, [-1])
+            )
+        shape = tf.shape(keys)
+        return tf.reshape(found.frequencies, shape), tf.reshape(found.versions, shape)
+
+    def export(self) -> ExportedRows:
+        """A copy of all rows."""
+        content = self.export_content()
+        return ExportedRows(content.keys, content.values, content.versions, content.frequencies)
+
+    def export_content(self) -> Any:
+        """All outputs of the op EmbeddingVariableExport: what a checkpoint holds."""
+        with colocate_with(self.handle):
+            return raw_ops.EmbeddingVariableExport(
+                resource=self.handle, dtype=self.dtype, slot_dtype=self.slot_dtype
+            )
+
+    @property
+    def slot_dtype(self) -> tf.DType:
+        """Type of what optimizers keep beside the values."""
+        return tf.float64 if self.dtype == tf.float64 else tf.float32
+
+    def upsert(self, keys: Any, values: Any) -> tf.Operation | None:
+        """Sets the values of keys, and inserts those that are missing, whatever a filter says.
+
+        Args:
+            keys: `[n]` integers.
+            values: `[n, dim]`.
+
+        Returns:
+            The operation, in a graph.
+        """
+        with colocate_with(self.handle):
+            return raw_ops.EmbeddingVariableUpsert(
+                resource=self.handle,
+                keys=as_keys(keys),
+                values=tf.convert_to_tensor(values, self.dtype),
+            )
+
+    def erase(self, keys: Any) -> tf.Tensor:
+        """Removes the rows of keys `[n]`, and counts of keys not admitted; how many rows, int64."""
+        with colocate_with(self.handle):
+            return raw_ops.EmbeddingVariableErase(resource=self.handle, keys=as_keys(keys))
+
+    def expire(
+        self,
+        step: Any = None,
+        steps_to_live: int | None = None,
+        l2_weight_threshold: float | None = None,
+    ) -> tf.Tensor:
+        """Removes rows that were not used for long, or whose values are small.
+
+        Args:
+            step: The step it is now; None: the global step, or else the table's own counter.
+            steps_to_live: Steps after which an unused key goes; None: GlobalStepEvict's; 0: off.
+            l2_weight_threshold: L2 norm below which a row goes; None: L2WeightEvict's; 0: off.
+
+        Returns:
+            Number of rows removed, int64.
+        """
+        steps = self.option.steps_to_live if steps_to_live is None else steps_to_live
+        norm = self.option.l2_weight_threshold
+        norm = norm if l2_weight_threshold is None else l2_weight_threshold
+        with colocate_with(self.handle):
+            return raw_ops.EmbeddingVariableExpire(
+                resource=self.handle,
+                step=global_step_value() if step is None else tf.cast(step, tf.int64),
+                steps_to_live=tf.constant(steps, tf.int64),
+                l2_weight_threshold=tf.constant(norm, tf.float64),
+            )
+
+    def statistics(self) -> dict[str, tf.Tensor]:
+        """Counters of the table by name, int64 scalars: docs/embedding_variable.md."""
+        with colocate_with(self.handle):
+            values = raw_ops.EmbeddingVariableStatistics(resource=self.handle).values
+            return dict(zip(STATISTICS, tf.unstack(values, len(STATISTICS)), strict=True))
+
+    # --- What TensorFlow asks of a variable ---
+
+    @classmethod
+    def _variable_call(cls, *args: Any, **kwargs: Any) -> None:
+        """None: the class is called with its own arguments, which tf.Variable would refuse."""
+
+    def _ref(self) -> tf.Tensor:
+        # What tf.compat.v1.train.Optimizer takes gradients for.
+        return self.handle
+
+    @property
+    def op(self) -> tf.Operation:
+        """The op that makes the handle."""
+        return self.handle.op
+
+    def is_initialized(self, name: str | None = None) -> tf.Tensor:
+        """True: the table is made where it is first used."""
+        return tf.constant(True, name=name)
+
+    @property
+    def handle_name(self) -> str:
+        """Name of the op that makes the handle."""
+        return self._handle_name.removesuffix(":0")
+
+    def _export_to_saved_model_graph(
+        self, object_map: Any, tensor_map: Any, options: Any, **kwargs: Any
+    ) -> list[tf.Tensor]:
+        return saved_model.export_handle(self, tensor_map)
+
+    def _write_object_proto(self, proto: Any, options: Any) -> None:
+        # Not as a dense variable.
+        proto.user_object.identifier = f"{saved_model.PACKAGE}.EmbeddingVariable"
+
+    def _serialize_to_proto(self, object_proto: Any = None, **kwargs: Any) -> Any:
+        return saved_model.to_proto(**saved_model.config_of(self))
+
+    @classmethod
+    def _deserialize_from_proto(cls, proto: Any, **kwargs: Any) -> "EmbeddingVariable":
+        config = saved_model.from_proto(proto)
+        partition = Partition(**config["partition"])
+        return cls(**saved_model.arguments_of(config), partition=partition)
+
+    def _copy_trackable_to_cpu(self, object_map: Any) -> NoReturn:
+        # Not a NotImplementedError, after which TensorFlow saves rows that were trained meanwhile.
+        raise tf.errors.UnimplementedError(
+            None,
+            None,
+            f"EmbeddingVariable {self.name!r} cannot be saved by an asynchronous checkpoint, which "
+            "copies every variable first: leave the option enable_async away",
+        )
+
+    def to_proto(self, export_scope: str | None = None) -> None:
+        """None: a MetaGraph says nothing of it beside its ops."""
+
+    def __repr__(self) -> str:
+        return (
+            f"<fe.EmbeddingVariable {self.name!r} embedding_dim={self.embedding_dim} "
+            f"dtype={self.dtype.name}>"
+        )
+
+    def _refuse_dense(self, *args: Any, **kwargs: Any) -> NoReturn:
+        refuse_dense(self.name)
+
+    value = read_value = read_value_no_copy = numpy = eval = _refuse_dense
+    _read_variable_op = _dense_var_to_tensor = __array__ = gather_nd = _refuse_dense
+    assign = assign_add = assign_sub = count_up_to = __deepcopy__ = _refuse_dense
+    scatter_add = scatter_div = scatter_max = scatter_min = scatter_mul = _refuse_dense
+    scatter_sub = scatter_update = batch_scatter_update = _refuse_dense
+    scatter_nd_add = scatter_nd_max = scatter_nd_min = scatter_nd_sub = _refuse_dense
+    scatter_nd_update = _strided_slice_assign = _refuse_dense
+
+
+def refuse_dense(name: str) -> NoReturn:
+    """Says what to do instead of reading or assigning a table as one dense tensor."""
+    raise NotImplementedError(
+        f"EmbeddingVariable {name!r} was read or assigned as one dense tensor, but it has no fixed "
+        "rows: look keys up with fe.nn.safe_embedding_lookup_sparse or "
+        "fe.nn.embedding_lookup_sparse (one without partitions also with tf.nn.embedding_lookup), "
+        "read it with export(), set rows with upsert()"
+    )
+
+
+def as_keys(ids: Any) -> tf.Tensor:
+    """Integers as int64.
+
+    Raises:
+        TypeError: If they are not int32 or int64.
+    """
+    keys = tf.convert_to_tensor(ids)
+    if keys.dtype not in (tf.int32, tf.int64):
+        raise TypeError(
+            f"keys must be int32 or int64, got {keys.dtype.name}; hash strings with "
+            "tf.strings.to_hash_bucket_fast"
+        )
+    return tf.cast(keys, tf.int64)

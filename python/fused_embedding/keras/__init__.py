@@ -1,0 +1,10 @@
+"""EmbeddingVariables in Keras: optimizers that train them, and a layer that has one.
+
+For Keras 3, tf_keras, and tf.keras, which is one of the two.
+"""
+
+from fused_embedding.keras.layers import embedding_layer
+from fused_embedding.keras.optimizers import wrap
+from fused_embedding.keras.variables import variable
+
+__all__ = ["embedding_layer", "variable", "wrap"]

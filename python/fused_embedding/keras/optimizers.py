@@ -1,0 +1,254 @@
+"""Keras optimizers that train EmbeddingVariables; all others refuse them."""
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from fused_embedding.keras.rules import RULES, base_of, step_of
+from fused_embedding.keras.variables import table_of
+from fused_embedding.train.apply import (
+    apply_embedding_gradient,
+    pack_hyperparameters,
+    with_distinct_keys,
+)
+from fused_embedding.train.hook import check_gradient, live_tables, slot_prefix
+
+# Of what Keras writes to files.
+PACKAGE = "fused_embedding"
+
+Pairs = list[tuple[Any, Any]]  # gradient and variable
+
+
+def _clip_value(grad: Any, limit: float) -> Any:
+    if isinstance(grad, tf.IndexedSlices):
+        values = tf.clip_by_value(grad.values, -limit, limit)
+        return tf.IndexedSlices(values, grad.indices, grad.dense_shape)
+    return tf.clip_by_value(grad, -limit, limit)
+
+
+def _clip(optimizer: Any, grads: list[Any]) -> list[Any]:
+    """What the optimizer does to the gradients of a step, which may be None."""
+    if optimizer.global_clipnorm:
+        return tf.clip_by_global_norm(grads, optimizer.global_clipnorm)[0]
+    if optimizer.clipnorm:
+        return [g if g is None else tf.clip_by_norm(g, optimizer.clipnorm) for g in grads]
+    return [g if g is None else _clip_value(g, optimizer.clipvalue) for g in grads]
+
+
+def _clipped(optimizer: Any, pairs: Pairs) -> Pairs:
+    """Clips the gradients of all variables, those of tables among them.
+
+    That the optimizer will do it again to those of ordinary variables then changes nothing.
+    """
+    if not (optimizer.clipnorm or optimizer.global_clipnorm or optimizer.clipvalue):
+        return pairs
+    tables = [table_of(v) for _, v in pairs]
+    # The norm of a gradient is that of the sums of what belongs to a key.
+    grads = [
+        g if table is None else with_distinct_keys(table, g)
+        for (g, _), table in zip(pairs, tables, strict=True)
+    ]
+    return list(zip(_clip(optimizer, grads), [v for _, v in pairs], strict=True))
+
+
+def _learning_rate(optimizer: Any) -> tf.Tensor:
+    if hasattr(optimizer, "_get_current_learning_rate"):  # Keras 3
+        return tf.convert_to_tensor(optimizer._get_current_learning_rate())
+    optimizer._compute_current_learning_rate()
+    return tf.convert_to_tensor(optimizer.learning_rate)
+
+
+def _check_table(grad: Any, table: Any) -> None:
+    check_gradient(grad, table)
+    if tf.distribute.has_strategy():
+        raise NotImplementedError(
+            f"the EmbeddingVariable {table.name!r} cannot be trained under "
+            f"{type(tf.distribute.get_strategy()).__name__}: tf.distribute neither mirrors nor "
+            "shards a table; compile the model outside of the strategy's scope"
+        )
+
+
+def _train_tables(optimizer: Any, pairs: Pairs) -> Pairs:
+    """Updates the tables among the variables; returns the pairs that are left."""
+    pairs = [(g, v) for g, v in pairs if g is not None or table_of(v) is None]
+    tables = [(g, table) for g, v in pairs if (table := table_of(v)) is not None]
+    for grad, table in tables:
+        _check_table(grad, table)
+    if not tables:
+        return pairs
+    pairs = _clipped(optimizer, pairs)
+    _update_tables(optimizer, pairs)
+    return [(g, v) for g, v in pairs if table_of(v) is None]
+
+
+def _update_tables(optimizer: Any, pairs: Pairs) -> None:
+    make_step, learning_rate = step_of(optimizer), _learning_rate(optimizer)
+    for grad, variable in pairs:
+        table = table_of(variable)
+        if table is not None:
+            rule, numbers = make_step(optimizer, learning_rate, variable)
+            prefix = slot_prefix(optimizer, optimizer.name, table)
+            apply_embedding_gradient(table, grad, rule, prefix, pack_hyperparameters(numbers))
+
+
+class _TrainsTables:
+    """What optimizers that `wrap` returned have in common."""
+
+    iterations: Any
+    _iterations: Any
+
+    def build(self, variables: Any) -> None:
+        super().build([v for v in variables if table_of(v) is None])  # type: ignore[misc]
+
+
+class _TrainsTables3(_TrainsTables):
+    """For Keras 3."""
+
+    def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+        if trainable_variables is None:
+            return super().apply(grads)  # type: ignore[misc]
+        pairs = _train_tables(self, list(zip(grads, trainable_variables, strict=True)))
+        if any(g is not None for g, _ in pairs):
+            super().apply(*(list(part) for part in zip(*pairs, strict=True)))  # type: ignore[misc]
+        else:
+            self._iterations.assign_add(1)
+        return None
+
+
+class _TrainsTables2(_TrainsTables):
+    """For Keras 2: tf_keras, and keras before 3."""
+
+    def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        pairs = _train_tables(self, list(grads_and_vars))
+        if any(g is not None for g, _ in pairs):
+            return super().apply_gradients(pairs, *args, **kwargs)  # type: ignore[misc]
+        return self.iterations.assign_add(1)
+
+
+def _class_that_trains_tables(cls: Any) -> Any:
+    mixin = _TrainsTables3 if hasattr(cls, "apply") else _TrainsTables2
+    return type(cls.__name__, (mixin, cls), {"__module__": cls.__module__})
+
+
+def keras_of(cls: type) -> Any:
+    """The module of the Keras that a class is of: tf.keras has a part of its names alone."""
+    return sys.modules[cls.__module__.split(".")[0]]
+
+
+@functools.cache
+def register(keras: Any) -> dict[type, Any]:
+    """Tells a Keras of wrapped optimizers: files of models name them, and others refuse tables.
+
+    Returns:
+        The classes that train tables, by those that do not.
+    """
+    guard(keras)
+    trainers = {}
+    for name in RULES:
+        if hasattr(keras.optimizers, name):
+            cls = getattr(keras.optimizers, name)
+            as_serializable = keras.saving.register_keras_serializable(package=PACKAGE)
+            trainers[cls] = as_serializable(_class_that_trains_tables(cls))
+    return trainers
+
+
+def wrap(optimizer: Any) -> Any:
+    """Makes a Keras optimizer train EmbeddingVariables beside ordinary variables.
+
+    Args:
+        optimizer: An SGD, Adagrad, RMSprop, Adam, AdamW or Ftrl of Keras 3 or tf_keras.
+
+    Returns:
+        The same object, for `model.compile`. Its learning rate, schedules, callbacks and clipping
+        work as before. Adam, AdamW, and SGD and RMSprop with momentum are lazy on a table: rows
+        that a step does not look up rest.
+
+    Raises:
+        NotImplementedError: For other optimizers, and for options that a table does not know.
+
+    >>> optimizer = fe.keras.wrap(tf.keras.optimizers.Adagrad(0.1))
+    >>> isinstance(optimizer, tf.keras.optimizers.Adagrad)
+    True
+    """
+    if isinstance(optimizer, _TrainsTables):
+        return optimizer
+    step_of(optimizer)  # raises
+    cls = type(optimizer)
+    trainer = register(keras_of(base_of(optimizer))).get(cls) or _class_that_trains_tables(cls)
+    # Not a new object from its config, which would lose schedules that Keras cannot serialize.
+    object.__setattr__(optimizer, "__class__", trainer)
+    return optimizer
+
+
+# --- Every other optimizer ---
+
+
+def _refuse_tables(optimizer: Any, variables: list[Any]) -> None:
+    """Raises where an optimizer would meet a table, or would not see one that is in training."""
+    tables = [table for v in variables if (table := table_of(v)) is not None]
+    title = f"{type(optimizer).__module__}.{type(optimizer).__name__}"
+    if tables:
+        raise NotImplementedError(
+            f"{title} cannot train the EmbeddingVariable {tables[0].name!r}; compile the model "
+            "with fe.keras.wrap(optimizer)"
+        )
+    frozen = _tables_nobody_trains()
+    if frozen:
+        raise NotImplementedError(
+            f"the EmbeddingVariable {frozen[0].name!r} is looked up for training, but is not "
+            f"among the variables that {title} was given, so it would never change: let a layer "
+            "own it (fe.keras.variable), or look it up inside fe.inference(); if another "
+            "optimizer trains it, let that one apply its gradients first"
+        )
+
+
+def _handles_in_training() -> list[tf.Tensor]:
+    """Of tables, those that have training lookups in the tf.function that is being built."""
+    graph = tf.compat.v1.get_default_graph()
+    lookups = [op for op in graph.get_operations() if op.type == "EmbeddingVariableLookup"]
+    names = {op.inputs[0].name for op in lookups if op.get_attr("insert")}
+    return [outer for outer, inner in getattr(graph, "captures", ()) if inner.name in names]
+
+
+def _tables_nobody_trains() -> list[Any]:
+    """Tables in training that no optimizer has ever updated."""
+    handles = [] if tf.executing_eagerly() else _handles_in_training()
+    untrained = [table for table in live_tables() if not table.__dict__.get("_slot_owners")]
+    return [table for table in untrained if any(table.handle is handle for handle in handles)]
+
+
+def _guarded(method: Callable[..., Any], is_keras_3: bool) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def apply(self: Any, grads: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_keras_3:
+            variables = args[0] if args else kwargs.get("trainable_variables")
+            if variables is None:
+                variables = self._trainable_variables
+        else:
+            grads = list(grads)
+            variables = [v for _, v in grads]
+        _refuse_tables(self, list(variables))
+        return method(self, grads, *args, **kwargs)
+
+    apply._is_guarded = True  # type: ignore[attr-defined]
+    return apply
+
+
+def guard(keras: Any) -> None:
+    """Makes the optimizers of a Keras refuse EmbeddingVariables by name, unless wrapped."""
+    optimizers = keras.optimizers
+    is_keras_3 = hasattr(optimizers.Optimizer, "apply")
+    name = "apply" if is_keras_3 else "apply_gradients"
+    classes = [
+        optimizers.Optimizer,
+        getattr(optimizers, "LossScaleOptimizer", None),
+        getattr(getattr(keras, "mixed_precision", None), "LossScaleOptimizer", None),
+        getattr(getattr(optimizers, "legacy", None), "Optimizer", None),
+    ]
+    for cls in classes:
+        owner = next((c for c in getattr(cls, "__mro__", ()) if name in vars(c)), None)
+        if owner is not None and not hasattr(vars(owner)[name], "_is_guarded"):
+            setattr(owner, name, _guarded(vars(owner)[name], is_keras_3))

@@ -1,0 +1,80 @@
+"""How Keras holds an EmbeddingVariable, and how it is found again among a model's variables."""
+
+import functools
+from typing import Any
+
+from fused_embedding.embedding_variable import EmbeddingVariable
+
+
+@functools.cache
+def _keras_3_variable(keras: Any) -> type:
+    class TableVariable(keras.Variable):
+        """What Keras 3 tracks in a layer: a variable of no rows, whose value is the table.
+
+        Its handle is the table's, so gradient tapes differentiate with respect to the table.
+        """
+
+        def __init__(self, table: EmbeddingVariable):
+            super().__init__(
+                initializer="zeros",
+                shape=(0, table.embedding_dim),
+                dtype=table.dtype.name,
+                trainable=table.trainable,
+                name=table.name.split(":")[0].replace("/", "_"),
+            )
+            self._value = table
+            self._autocast = False  # a table cannot be cast
+
+        # What tf.train.Checkpoint and SavedModels find is the table, as a child of this.
+
+        def _trackable_children(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+            return {**super()._trackable_children(*args, **kwargs), "table": self._value}
+
+        def _serialize_to_tensors(self) -> dict[str, Any]:
+            return {}
+
+        def _restore_from_tensors(self, restored_tensors: dict[str, Any]) -> None:
+            """Nothing: there are none."""
+
+        def _export_to_saved_model_graph(self, *args: Any, **kwargs: Any) -> list[Any]:
+            return []
+
+        def _write_object_proto(self, proto: Any, options: Any) -> None:
+            proto.user_object.identifier = "_generic_user_object"
+            proto.user_object.version.producer = proto.user_object.version.min_consumer = 1
+
+    return TableVariable
+
+
+def variable(table: EmbeddingVariable) -> Any:
+    """What a layer of Keras 3 has to keep as an attribute, to own an EmbeddingVariable.
+
+    Keras 3 finds a layer's variables by its own class, and would not see the table. What is
+    returned is a `keras.Variable` that every function of fe.nn takes. Layers of tf_keras keep the
+    EmbeddingVariable itself.
+
+    Args:
+        table: An EmbeddingVariable without partitions.
+
+    Returns:
+        A keras.Variable of shape `[0, dim]` with the table as its value.
+    """
+    import keras
+
+    from fused_embedding.keras.optimizers import register
+
+    if not isinstance(table, EmbeddingVariable):
+        raise TypeError(f"an EmbeddingVariable without partitions is required, got {table!r}")
+    if not hasattr(keras, "Variable"):
+        raise TypeError(
+            f"layers of Keras {keras.__version__} track an EmbeddingVariable itself: assign it to "
+            "an attribute of the layer"
+        )
+    register(keras)
+    return _keras_3_variable(keras)(table)
+
+
+def table_of(value: Any) -> EmbeddingVariable | None:
+    """The EmbeddingVariable that a variable of a model is or holds, if any."""
+    value = value if isinstance(value, EmbeddingVariable) else getattr(value, "_value", None)
+    return value if isinstance(value, EmbeddingVariable) else None

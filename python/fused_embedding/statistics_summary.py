@@ -1,0 +1,70 @@
+"""Statistics of EmbeddingVariables as summaries, for TensorBoard."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from fused_embedding.embedding_partitions import PartitionedEmbeddingVariable
+from fused_embedding.embedding_variable import EmbeddingVariable
+
+AnyEmbeddingVariable = EmbeddingVariable | PartitionedEmbeddingVariable
+
+
+def summarize_statistics(
+    variables: AnyEmbeddingVariable | Iterable[AnyEmbeddingVariable], step: Any = None
+) -> list[tf.Tensor]:
+    """Writes all statistics of EmbeddingVariables as scalar summaries, "NAME/STATISTIC".
+
+    Eagerly and in a tf.function they go to the default writer of tf.summary. In a graph of
+    tf.compat.v1 they become summary ops in the collection SUMMARIES, which
+    MonitoredTrainingSession, Estimator and tf.compat.v1.summary.merge_all write with all others.
+
+    Args:
+        variables: One EmbeddingVariable, partitioned or not, or several.
+        step: As tf.summary.scalar's. Not looked at in a graph of tf.compat.v1.
+
+    Returns:
+        The summaries, as tf.summary.write or tf.compat.v1.summary.scalar returns them.
+
+    >>> table = fe.get_embedding_variable("table", 4)
+    >>> with tf.summary.create_file_writer("/tmp/logs").as_default():
+    ...     len(fe.summarize_statistics(table, step=1))
+    12
+    """
+    if isinstance(variables, AnyEmbeddingVariable):
+        variables = [variables]
+    is_v2 = tf.executing_eagerly() or tf.inside_function()
+    summaries = []
+    for variable in variables:
+        name = _name_of(variable)
+        for statistic, value in variable.statistics().items():
+            tag = f"{name}/{statistic}"
+            if is_v2:
+                number = tf.cast(value, tf.float32)
+                summaries.append(tf.summary.write(tag, number, step, _scalar_metadata()))
+            else:
+                with tf.name_scope(""):  # a tag is the variable's name, wherever this is called
+                    summaries.append(tf.compat.v1.summary.scalar(tag, value))
+    return summaries
+
+
+def _scalar_metadata() -> Any:
+    """What tf.summary.scalar writes beside a number; that needs TensorBoard to be installed."""
+    metadata = tf.compat.v1.SummaryMetadata()
+    metadata.plugin_data.plugin_name = "scalars"
+    metadata.data_class = 1  # DATA_CLASS_SCALAR of tensorflow/core/framework/summary.proto
+    return metadata
+
+
+def _name_of(variable: Any) -> str:
+    if isinstance(variable, PartitionedEmbeddingVariable):
+        return variable.name
+    if isinstance(variable, EmbeddingVariable):
+        partition = variable.partition
+        suffix = f"/part_{partition.index}" if partition.count > 1 else ""
+        return partition.whole_name + suffix
+    raise TypeError(
+        f"variables must be EmbeddingVariables, got {variable!r}; pass what "
+        "fe.get_embedding_variable returned"
+    )

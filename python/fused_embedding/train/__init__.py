@@ -1,0 +1,32 @@
+"""Training of EmbeddingVariables: the optimizers that stock TensorFlow does not have, and a Saver.
+
+The stock v1 optimizers need nothing of this: docs/training.md.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from fused_embedding.train.optimizers import (
+    AdagradDecayOptimizer,
+    AdamAsyncOptimizer,
+    AdamWOptimizer,
+    RowWiseAdagradOptimizer,
+)
+
+if TYPE_CHECKING:
+    from fused_embedding.train.saver import Saver
+
+__all__ = [
+    "AdagradDecayOptimizer",
+    "AdamAsyncOptimizer",
+    "AdamWOptimizer",
+    "RowWiseAdagradOptimizer",
+    "Saver",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # EmbeddingVariables import this package, and the Saver imports them.
+    if name == "Saver":
+        return importlib.import_module("fused_embedding.train.saver").Saver
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

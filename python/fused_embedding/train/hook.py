@@ -1,0 +1,174 @@
+"""Lets the v1 optimizers train EmbeddingVariables: one patch of `Optimizer.apply_gradients`.
+
+The stock method does everything that is not the update of a table: order, names, the global step,
+TRAIN_OP, Adam's `_finish`. It runs on a stand-in for the optimizer that keeps slots and updates of
+EmbeddingVariables to itself and hands the rest to the optimizer.
+"""
+
+import functools
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from fused_embedding.train.apply import apply_embedding_gradient, pack_hyperparameters
+from fused_embedding.train.rules import create_non_slot_variables, step_of
+
+
+def is_embedding_variable(variable: Any) -> bool:
+    """Whether an optimizer has to treat a variable as a table."""
+    from fused_embedding.embedding_variable import EmbeddingVariable  # it imports this module
+
+    return isinstance(variable, EmbeddingVariable)
+
+
+def slot_prefix(optimizer: Any, name: str, variable: Any) -> str:
+    """The name under which a table keeps an optimizer's slots: "Adagrad", a second's "Adagrad_1".
+
+    The same optimizer keeps its name on a variable; names of optimizers that are gone stay taken,
+    as those of the stock ones' slot variables do.
+    """
+    owners = variable.__dict__.setdefault("_slot_owners", {})
+    for prefix, owner in owners.items():
+        if owner() is optimizer:
+            return prefix
+    prefix, count = name, 0
+    while prefix in owners:
+        count += 1
+        prefix = f"{name}_{count}"
+    owners[prefix] = weakref.ref(optimizer)
+    return prefix
+
+
+def check_gradient(grad: Any, variable: Any) -> None:
+    """Raises TypeError for a gradient of an EmbeddingVariable that is not sparse."""
+    if not isinstance(grad, tf.IndexedSlices):
+        raise TypeError(
+            f"the gradient of the EmbeddingVariable {variable.name!r} is a dense tensor of shape "
+            f"{grad.shape}, but tf.IndexedSlices are required: a table has no number of rows; "
+            "process the values of the slices (as tf.clip_by_global_norm does), keep their "
+            "indices, and look keys up outside of tf.while_loop"
+        )
+
+
+class _OptimizerForTables:
+    """What stock's apply_gradients takes for the optimizer, in one call."""
+
+    def __init__(self, optimizer: Any, variables: list[Any]):
+        self._optimizer = optimizer
+        self._variables = variables
+        self._steps: list[tuple[str, tf.Tensor]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._optimizer, name)
+
+    def _create_slots(self, var_list: list[Any]) -> None:
+        ordinary = [v for v in var_list if not is_embedding_variable(v)]
+        if ordinary:
+            self._optimizer._create_slots(ordinary)
+        else:
+            create_non_slot_variables(self._optimizer, min(self._variables, key=lambda v: v.name))
+
+    def _prepare(self) -> None:
+        self._optimizer._prepare()
+        packed: dict[tuple[int, ...], tf.Tensor] = {}
+        for variable in self._variables:
+            rule, values = step_of(self._optimizer, variable.name)(self._optimizer, variable)
+            key = tuple(map(id, values))  # most optimizers have the same numbers for all variables
+            if key not in packed:
+                packed[key] = pack_hyperparameters(values)
+            self._steps.append((rule, packed[key]))
+
+    def _apply(self, grad: Any, variable: Any) -> Any:
+        check_gradient(grad, variable)
+        index = next(i for i, v in enumerate(self._variables) if v is variable)
+        rule, hyperparameters = self._steps[index]
+        prefix = slot_prefix(self._optimizer, self._optimizer.get_name(), variable)
+        return apply_embedding_gradient(variable, grad, rule, prefix, hyperparameters)
+
+    # What stock calls with the gradient of a variable, by the kind of both.
+
+    def _apply_dense(self, grad: Any, var: Any) -> Any:
+        if is_embedding_variable(var):
+            return self._apply(grad, var)
+        return self._optimizer._apply_dense(grad, var)
+
+    def _resource_apply_dense(self, grad: Any, var: Any) -> Any:
+        if is_embedding_variable(var):
+            return self._apply(grad, var)
+        return self._optimizer._resource_apply_dense(grad, var)
+
+    def _apply_sparse_duplicate_indices(self, grad: Any, var: Any) -> Any:
+        if is_embedding_variable(var):
+            return self._apply(grad, var)
+        return self._optimizer._apply_sparse_duplicate_indices(grad, var)
+
+    def _resource_apply_sparse_duplicate_indices(self, values: Any, var: Any, indices: Any) -> Any:
+        if is_embedding_variable(var):
+            return self._apply(tf.IndexedSlices(values, indices), var)
+        return self._optimizer._resource_apply_sparse_duplicate_indices(values, var, indices)
+
+
+def _wrap_apply_gradients(stock: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(stock)
+    def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        pairs = list(grads_and_vars)
+        tables = [v for g, v in pairs if g is not None and is_embedding_variable(v)]
+        if not tables:
+            return stock(self, pairs, *args, **kwargs)
+        step_of(self, tables[0].name)  # raises before anything is built
+        if tf.distribute.has_strategy():
+            raise NotImplementedError(
+                f"the EmbeddingVariable {tables[0].name!r} cannot be trained under "
+                f"{type(tf.distribute.get_strategy()).__name__}: a table is neither mirrored nor "
+                "sharded by tf.distribute; build the training step outside of the strategy's scope"
+            )
+        return stock(_OptimizerForTables(self, tables), pairs, *args, **kwargs)
+
+    return apply_gradients
+
+
+def _wrap_loss_scale(stock: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(stock)
+    def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        pairs = list(grads_and_vars)
+        tables = [v for g, v in pairs if g is not None and is_embedding_variable(v)]
+        if tables and self._doing_dynamic_loss_scaling():
+            raise NotImplementedError(
+                f"{type(self).__name__} with a dynamic loss scale cannot train the "
+                f"EmbeddingVariable {tables[0].name!r}: it makes each gradient dense to see "
+                "whether it is finite; give it a fixed loss scale"
+            )
+        return stock(self, pairs, *args, **kwargs)
+
+    return apply_gradients
+
+
+# EmbeddingVariables made so far: their hash is an error, so that sets cannot hold them.
+_live_tables: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+
+def live_tables() -> list[Any]:
+    """The EmbeddingVariables that exist."""
+    return list(_live_tables.values())
+
+
+def install(variable: Any) -> None:
+    """Makes optimizers know EmbeddingVariables; called for each that is made."""
+    _live_tables[id(variable)] = variable
+    _install_v1()
+    for name in ("keras", "tf_keras"):
+        if name in sys.modules and hasattr(sys.modules[name], "optimizers"):
+            from fused_embedding.keras.optimizers import guard
+
+            guard(sys.modules[name])
+
+
+@functools.cache
+def _install_v1() -> None:
+    train = tf.compat.v1.train
+    train.Optimizer.apply_gradients = _wrap_apply_gradients(train.Optimizer.apply_gradients)
+    loss_scale = tf.compat.v1.mixed_precision.MixedPrecisionLossScaleOptimizer
+    loss_scale.apply_gradients = _wrap_loss_scale(loss_scale.apply_gradients)

@@ -1,0 +1,102 @@
+"""fe.summarize_statistics: what TensorBoard would read."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import fused_embedding as fe
+from fused_embedding.embedding_variable import STATISTICS
+
+v1 = tf.compat.v1
+
+
+def written(folder):
+    """Tag -> {step: value} of all event files of a folder."""
+    scalars = collections.defaultdict(dict)
+    for path in sorted(folder.glob("events*")):
+        for event in v1.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                is_tensor = value.HasField("tensor")
+                assert not is_tensor or value.metadata.plugin_data.plugin_name == "scalars"
+                number = tf.make_ndarray(value.tensor) if is_tensor else value.simple_value
+                scalars[value.tag][event.step] = float(number)
+    return dict(scalars)
+
+
+def tags(*names):
+    return {f"{name}/{statistic}" for name in names for statistic in STATISTICS}
+
+
+def numbers(variable):
+    return {name: float(np.float32(value)) for name, value in variable.statistics().items()}
+
+
+def partitioned(name):
+    return fe.get_embedding_variable(
+        name, 4, partitioner=v1.fixed_size_partitioner(2), initializer=fe.DebugInitializer()
+    )
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "function"])
+def test_v2_summaries(wrap, tmp_path):
+    users, items = fe.get_embedding_variable("users", 4), partitioned("items")
+    ids = tf.sparse.from_dense(tf.constant([[5, 6, 7]], tf.int64))
+
+    @wrap
+    def step(number):
+        tf.nn.embedding_lookup(users, [1, 2])
+        fe.nn.safe_embedding_lookup_sparse(items, ids)
+        fe.summarize_statistics([users, items], step=number)
+
+    with tf.summary.create_file_writer(str(tmp_path)).as_default():
+        for number in range(2):
+            step(tf.constant(number, tf.int64))
+    got = written(tmp_path)
+    assert set(got) == tags("users", "items")
+    assert got["users/size"] == {0: 2.0, 1: 2.0}
+    assert got["users/hits"] == {0: 0.0, 1: 2.0}
+    assert got["items/size"] == {0: 3.0, 1: 3.0}
+    last = {statistic: got[f"items/{statistic}"][1] for statistic in STATISTICS}
+    assert last == numbers(items)
+
+
+def test_the_step_of_tf_summary(tmp_path):
+    users = fe.get_embedding_variable("users", 4)
+    tf.summary.experimental.set_step(11)
+    with tf.summary.create_file_writer(str(tmp_path)).as_default():
+        fe.summarize_statistics(users)
+    tf.summary.experimental.set_step(None)
+    assert written(tmp_path)["users/size"] == {11: 0.0}
+
+
+def test_a_monitored_session_writes_them(tmp_path):
+    with tf.Graph().as_default():
+        with v1.variable_scope("tower"):
+            users, items = fe.get_embedding_variable("users", 4), partitioned("items")
+            with v1.name_scope("metrics"):
+                fe.summarize_statistics([users, items])
+        step = v1.train.get_or_create_global_step()
+        rows = tf.nn.embedding_lookup(users, tf.reshape(step, [1]))
+        with tf.control_dependencies([rows]):
+            train = v1.assign_add(step, 1)
+        with v1.train.MonitoredTrainingSession(
+            checkpoint_dir=str(tmp_path), save_summaries_steps=1, save_checkpoint_secs=None
+        ) as session:
+            for _ in range(3):
+                session.run(train)
+    got = written(tmp_path)
+    assert set(got) >= tags("tower/users", "tower/items")
+    assert max(got["tower/users/size"].values()) >= 2.0
+
+
+def test_a_partition_alone_has_its_own_name(tmp_path):
+    with tf.summary.create_file_writer(str(tmp_path)).as_default():
+        fe.summarize_statistics(list(partitioned("items")), step=0)
+    assert set(written(tmp_path)) == tags("items/part_0", "items/part_1")
+
+
+def test_other_variables_are_an_error():
+    with pytest.raises(TypeError, match=r"must be EmbeddingVariables, got .*tf\.Variable"):
+        fe.summarize_statistics([tf.Variable([1.0], name="dense")])
