@@ -40,6 +40,7 @@ def compile_loop() -> ctypes.CDLL | None:
     shapes = [integer, int64, integer, pointer, number]  # columns, rows, dim, out or grad, rate
     loop.floor_run.argtypes = [integer, integer, *[pointer] * 4, *shapes]
     loop.floor_run.argtypes += [int64, pointer, pointer, uint64, pointer]
+    loop.hbuild.argtypes = [pointer, pointer, uint64, pointer, int64]
     loop.floor_grouped.argtypes = [integer, *[pointer] * 4, *shapes]
     return loop
 
@@ -52,9 +53,15 @@ class Limit:
     """
 
     def __init__(
-        self, loop: ctypes.CDLL, workload: workloads.Workload, threads: int, with_slots: bool
+        self,
+        loop: ctypes.CDLL,
+        workload: workloads.Workload,
+        threads: int,
+        with_slots: bool,
+        huge_pages: bool = False,
     ):
         self._loop, self._workload, self._threads = loop, workload, threads
+        self._huge_pages = int(huge_pages)  # 4 KiB pages are TensorFlow's, huge ones ours
         self._tables = self._allocate()
         self._slots = self._allocate() if with_slots else None
         self._steps = [self._pointers(batch) for batch in workload.batches()]
@@ -83,7 +90,7 @@ class Limit:
         tables = []
         for rows in self._workload.table_rows:
             num_bytes = rows * self._workload.dim * 4
-            tables.append(self._loop.bigalloc(num_bytes, 0))  # 0: 4 KiB pages, as TensorFlow's
+            tables.append(self._loop.bigalloc(num_bytes, self._huge_pages))
             weakref.finalize(self, self._loop.bigfree, tables[-1], num_bytes)
         return (ctypes.c_void_p * len(tables))(*tables)
 
@@ -113,6 +120,39 @@ class Limit:
         self._loop.floor_grouped(
             *(self._threads, self._tables, slots, ids.ctypes.data, _address(offsets)),
             *(size.num_columns, size.batch_size, size.dim, self._grad.ctypes.data, LEARNING_RATE),
+        )
+
+
+class HashLimit:
+    """Linear probing with prefetching over rows on huge pages; memory is freed with the object."""
+
+    _FIND = 6  # of floor_run
+    _MAX_LOAD = 1 / 1.5
+
+    def __init__(self, loop: ctypes.CDLL, keys: np.ndarray, dim: int):
+        self._loop, self._dim = loop, dim
+        num_slots = 1
+        while len(keys) > num_slots * self._MAX_LOAD:
+            num_slots *= 2
+        self._keys, self._rows = np.empty(num_slots, np.uint64), np.empty(num_slots, np.uint32)
+        num_bytes = len(keys) * dim * 4
+        self._pool = loop.bigalloc(num_bytes, 1)  # 1: huge pages, as ours
+        weakref.finalize(self, loop.bigfree, self._pool, num_bytes)
+        keys = np.ascontiguousarray(keys)
+        index = (self._keys.ctypes.data, self._rows.ctypes.data, num_slots - 1)
+        loop.hbuild(*index, keys.ctypes.data, len(keys))
+        self._index = index
+        self._out: dict[int, np.ndarray] = {}
+
+    def find(self, keys: np.ndarray) -> None:
+        """Copies the rows of `keys` `[n]` out."""
+        n = len(keys)
+        if n not in self._out:
+            self._out[n] = np.zeros((n, self._dim), np.float32)
+        out = self._out[n].ctypes.data
+        self._loop.floor_run(
+            *(self._FIND, 1, None, None, keys.ctypes.data, None),
+            *(1, n, self._dim, out, 0.0, n, *self._index, self._pool),
         )
 
 

@@ -25,7 +25,7 @@ def describe() -> dict[str, object]:
     }
 
 
-def provenance() -> dict[str, object]:
+def provenance(module: str = "benchmarks.run") -> dict[str, object]:
     """Returns commit, whether the sources differ from it, date and command.
 
     Results and pages made from results may differ: they do not change what is measured.
@@ -35,7 +35,7 @@ def provenance() -> dict[str, object]:
         "commit": _git("rev-parse", "--short=10", "HEAD"),
         "dirty": bool(_git("status", "--porcelain", "--", *sources)),
         "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
-        "command": " ".join(["python -m benchmarks.run", *sys.argv[1:]]),
+        "command": " ".join([f"python -m {module}", *sys.argv[1:]]),
         "load_average": round(os.getloadavg()[0], 2),
     }
 

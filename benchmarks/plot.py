@@ -82,6 +82,7 @@ def main(_: list[str]) -> None:
         record
         for record in results.newest(folder)
         if record["axes"].get("mode") == "session"
+        and "tables" not in record["axes"]
         and record["axes"]["threads"] == _THREADS.value
         and record["axes"]["workload"] in _WORKLOAD.value
         and {cell["phase"] for cell in record["cells"]} == set(PHASES)

@@ -8,6 +8,15 @@ from benchmarks import machine
 SCHEMA = "fused_embedding.benchmark/1"
 
 
+def write(record: dict, what: str, folder: str | None = None) -> None:
+    """Writes one result to `folder`, or the machine's; `what` names the file."""
+    path = pathlib.Path(folder) if folder else machine.folder(record["machine"])
+    path.mkdir(parents=True, exist_ok=True)
+    path /= f"{record['date'][:10]}-{record['commit']}-{what}.json"
+    path.write_text(json.dumps(record, indent=1) + "\n")
+    print(path)
+
+
 def load(path: pathlib.Path) -> dict:
     """Returns one result.
 
@@ -27,7 +36,7 @@ def newest(folder: pathlib.Path) -> list[dict]:
     latest: dict[tuple, dict] = {}
     for record in sorted((load(p) for p in folder.glob("*.json")), key=lambda r: r["date"]):
         axes = record["axes"]
-        names = ("workload", "op", "threads", "batch_size", "mode")
+        names = ("workload", "op", "table", "tables", "threads", "batch_size", "mode")
         latest[tuple(str(axes.get(name, "")) for name in names)] = record
     return [latest[key] for key in sorted(latest)]
 
@@ -41,8 +50,9 @@ def default_folder() -> pathlib.Path:
 def caption(records: list[dict]) -> str:
     """Returns where the figures come from, in one line."""
     host = records[0]["machine"]
+    versions = sorted({r["machine"]["tensorflow"] for r in records})
     commits = sorted({r["commit"] + (" (modified)" if r["dirty"] else "") for r in records})
     return (
-        f"{host['cpu']}, {host['cores']} cores, TensorFlow {host['tensorflow']}, "
+        f"{host['cpu']}, {host['cores']} cores, TensorFlow {', '.join(versions)}, "
         f"commit {', '.join(commits)}, {max(r['date'] for r in records)[:10]}"
     )

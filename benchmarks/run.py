@@ -11,9 +11,7 @@ process of its own, since TensorFlow fixes its thread pools once, and writes one
 import dataclasses
 import gc
 import itertools
-import json
 import os
-import pathlib
 import subprocess
 import sys
 
@@ -23,6 +21,7 @@ from absl import app, flags
 from benchmarks import limit, machine, results, timing, workloads
 
 PHASES = ("forward", "gradient", "sgd", "adagrad")
+# Those that need nothing but stock TensorFlow and tables with a vocabulary.
 SYSTEMS = (
     *("v2", "v1", "stock", "plain", "columns_v2", "columns_stock"),
     *("v2_default", "stock_default"),
@@ -72,10 +71,18 @@ def measure(name: str, threads: int) -> None:
         if _BATCH_SIZE.value:
             workload = dataclasses.replace(workload, batch_size=_BATCH_SIZE.value)
         axes |= {"workload": name, "batch_size": workload.batch_size, "mode": _MODE.value}
+        axes |= {"tables": "keyed"} if _is_keyed() else {}
         cells = _measure_workload(workload, threads)
     host = machine.describe()
     record = {"schema": results.SCHEMA, **machine.provenance(), "machine": host, "axes": axes}
-    _write(record | {"cells": cells}, machine.folder(host))
+    results.write(record | {"cells": cells}, _name(axes), _OUTPUT.value)
+
+
+def _is_keyed() -> bool:
+    """Whether any system has tables without a vocabulary: such results stand apart."""
+    from benchmarks import systems
+
+    return any(systems.SYSTEMS[name].tables != "dense" for name in _SYSTEM.value)
 
 
 def _measure_workload(workload: workloads.Workload, threads: int) -> list[dict]:
@@ -106,26 +113,29 @@ def _measure_pass(
     workload: workloads.Workload, threads: int, names: list[str], loop: object, cells: dict
 ) -> None:
     """Checks and times the systems of one session configuration, phase by phase."""
-    from benchmarks import check, steps
+    from benchmarks import check, steps, systems
 
     make = steps.SessionRunner if _MODE.value == "session" else steps.FunctionRunner
     runner = make(workload, list(cells), names, threads)
-    bound = limit.Limit(loop, workload, threads, "adagrad" in cells) if loop else None
+    bound = None
+    if loop:
+        bound = limit.Limit(loop, workload, threads, "adagrad" in cells, huge_pages=_is_keyed())
     # The order of PHASES: a sparse update changes how stock's default reads its variables.
     for phase in (phase for phase in PHASES if phase in cells):
-        check.assert_systems_agree(runner, names, phase)
-        callables = {name: runner.step(name, phase) for name in names}
+        able = [name for name in names if phase in systems.SYSTEMS[name].phases]
+        check.assert_systems_agree(runner, able, phase)
+        callables = {name: runner.step(name, phase) for name in able}
         limits = bound.steps(phase) if bound else {}
         samples = timing.alternate(callables | limits, _ROUNDS.value, _BLOCK.value)
         fastest = min(limits, key=lambda name: np.median(samples[name]), default=None)
-        for name in names:
-            entry = _figures(samples, name, names, fastest)
+        for name in able:
+            entry = _figures(samples, name, able, fastest)
             profile = runner.profile(name, phase)
             cells[phase]["systems"][name] = entry | _kernels(profile, workload.num_columns)
         suffix = "_default" if names[0].endswith("_default") else ""
         for name in limits:
             cells[phase]["systems"][name + suffix] = timing.summary(samples[name])
-        _report(workload.name, cells[phase], [*names, *(n + suffix for n in limits)])
+        _report(workload.name, cells[phase], [*able, *(n + suffix for n in limits)])
     runner.close()
     del runner, bound
     gc.collect()
@@ -174,17 +184,13 @@ def _report(title: str, cell: dict, names: list[str]) -> None:
         print(line, flush=True)
 
 
-def _write(record: dict, folder: pathlib.Path) -> None:
-    axes = record["axes"]
-    parts = [record["date"][:10], record["commit"], axes.get("workload") or axes["op"]]
+def _name(axes: dict) -> str:
+    """Names a result after its axes."""
+    parts = [axes.get("workload") or axes["op"], *([axes["tables"]] if "tables" in axes else [])]
     parts += [f"t{axes['threads']}"]
     parts += [f"b{_BATCH_SIZE.value}"] if _BATCH_SIZE.value else []
     parts += ["function"] if axes.get("mode") == "function" else []
-    folder = pathlib.Path(_OUTPUT.value) if _OUTPUT.value else folder
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / ("-".join(parts) + ".json")
-    path.write_text(json.dumps(record, indent=1) + "\n")
-    print(path)
+    return "-".join(parts)
 
 
 if __name__ == "__main__":

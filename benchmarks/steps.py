@@ -1,27 +1,28 @@
 """Runs the systems' steps: in a TensorFlow 1 session, or as tf.functions.
 
 Both runners share one interface: `step(system, phase)` is a callable of the batch number,
-`values(system, phase)` what that step computes on batch 0, `rows` reads and writes the rows that
-batch 0 touches. All systems of a runner work on the same variables.
+`values(system, phase)` what that step computes on batch 0; `read_rows` and `write_rows` are for the
+rows that batch 0 touches. Systems of a runner with tables of one kind work on the same ones.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from benchmarks import kernels, systems, timing, workloads
+from benchmarks import kernels, systems, timing, variables, workloads
 
-PHASES = ("forward", "gradient", "sgd", "adagrad")
 LEARNING_RATE = 0.01
 
 
 class Program:
     """Builds what a phase of a system computes; shared by both runners."""
 
-    def __init__(self, workload: workloads.Workload):
+    def __init__(self, workload: workloads.Workload, names: Sequence[str]):
         self.workload = workload
-        self.tables = systems.make_tables(workload)
+        kinds = dict.fromkeys(systems.SYSTEMS[name].tables for name in names)
+        self.tables = {kind: variables.KINDS[kind](workload) for kind in kinds}
         v1_train = tf.compat.v1.train
         self.optimizers = {
             "sgd": v1_train.GradientDescentOptimizer(LEARNING_RATE),
@@ -31,29 +32,45 @@ class Program:
         shape = (workload.batch_size, workload.num_columns * workload.dim)
         self._top_grad = rng.normal(0.0, 1e-3, shape).astype(np.float32)
 
-    def forward(self, name: str, inputs: systems.Inputs) -> tf.Tensor:
-        """Returns `[batch_size, num_columns * dim]`."""
-        return systems.SYSTEMS[name].lookup(inputs, self.tables)
+    def tables_of(self, name: str) -> variables.Tables:
+        """Returns the tables that a system works on."""
+        return self.tables[systems.SYSTEMS[name].tables]
 
-    def gradients(self, combined: tf.Tensor) -> list[tf.IndexedSlices]:
+    def forward(self, name: str, inputs: systems.Inputs) -> tuple[tf.Tensor, list]:
+        """Returns `[batch_size, num_columns * dim]`, and what gradients are taken for."""
+        return systems.SYSTEMS[name].lookup(inputs, self.tables_of(name).tables)
+
+    def gradients(self, combined: tf.Tensor, trained: list) -> list[tf.IndexedSlices]:
         """Returns the gradient of each table for a fixed incoming gradient."""
-        return tf.gradients(combined, self.tables, grad_ys=tf.constant(self._top_grad))
+        return tf.gradients(combined, trained, grad_ys=tf.constant(self._top_grad))
 
-    def train(self, phase: str, gradients: list[tf.IndexedSlices]) -> tf.Operation:
+    def train(
+        self, name: str, phase: str, gradients: list[tf.IndexedSlices], trained: list
+    ) -> tf.Operation:
         """Returns the update of all tables."""
-        pairs = list(zip(gradients, self.tables, strict=True))
-        return self.optimizers[phase].apply_gradients(pairs)
+        optimizer = self.optimizers[phase]
+        if systems.SYSTEMS[name].tables == "tfra":
+            from tensorflow_recommenders_addons import dynamic_embedding
 
-    def state(self) -> list[tf.Variable]:
-        """Returns the tables and, after a training phase was built, their slots."""
-        slots = [self.optimizers["adagrad"].get_slot(t, "accumulator") for t in self.tables]
-        return self.tables + [s for s in slots if s is not None]
+            optimizer = dynamic_embedding.DynamicEmbeddingOptimizer(optimizer)
+        return optimizer.apply_gradients(list(zip(gradients, trained, strict=True)))
 
-    def touched(self) -> list[np.ndarray]:
-        """Returns the distinct ids of batch 0 for each variable of `state()`."""
+    def state(self, kind: str) -> list:
+        """Returns the tables and, of dense ones after a training phase was built, their slots.
+
+        Slots of other tables are not in variables of their own: two steps in a row show them.
+        """
+        tables = self.tables[kind].tables
+        if kind != "dense":
+            return tables
+        slots = [self.optimizers["adagrad"].get_slot(t, "accumulator") for t in tables]
+        return tables + [s for s in slots if s is not None]
+
+    def touched(self, kind: str) -> list[np.ndarray]:
+        """Returns the distinct ids of batch 0 for each table of `state()`."""
         batch = self.workload.batches()[0]
         ids = [batch.touched(column) for column in range(self.workload.num_columns)]
-        return ids * (len(self.state()) // len(ids))
+        return ids * (len(self.state(kind)) // len(ids))
 
 
 class SessionRunner:
@@ -71,18 +88,21 @@ class SessionRunner:
     ):
         self._feeds = [systems.feed(batch) for batch in workload.batches()]
         with tf.Graph().as_default() as graph:
-            self.program = Program(workload)
+            self.program = Program(workload, names)
             specs = systems.fed_specs(workload)
             self._fed = [tf.compat.v1.placeholder(s.dtype, s.shape) for s in specs]
             inputs = systems.make_inputs(workload, self._fed)
             self._fetches = {}
             for name in names:
                 self._build(name, phases, inputs)
-            self._build_rows()
+            self._rows = {kind: self._build_rows(kind) for kind in self.program.tables}
             initialize = tf.compat.v1.global_variables_initializer()
+            fill = [op for tables in self.program.tables.values() for op in tables.fill]
         config = _session_config(threads, systems.SYSTEMS[names[0]].arithmetic)
         self.session = tf.compat.v1.Session(graph=graph, config=config)
         self.session.run(initialize)
+        for operation in fill:  # one by one: each needs a second copy of its table for a moment
+            self.session.run(operation)
 
     def close(self) -> None:
         """Frees the variables."""
@@ -110,32 +130,37 @@ class SessionRunner:
             traces.append(metadata.step_stats)
         return kernels.summarize(traces)
 
-    def read_rows(self) -> list[np.ndarray]:
-        """Returns the rows of tables and slots that batch 0 touches."""
-        return self.session.run(self._read)
+    def read_rows(self, name: str) -> list[np.ndarray]:
+        """Returns the rows of a system's tables and slots that batch 0 touches."""
+        return self.session.run(self._rows[systems.SYSTEMS[name].tables].read)
 
-    def write_rows(self, rows: list[np.ndarray]) -> None:
+    def write_rows(self, name: str, rows: list[np.ndarray]) -> None:
         """Puts the rows back that `read_rows` returned."""
-        self.session.run(self._write, dict(zip(self._rows, rows, strict=True)))
+        touched = self._rows[systems.SYSTEMS[name].tables]
+        self.session.run(touched.write, dict(zip(touched.rows, rows, strict=True)))
 
     def _build(self, name: str, phases: Sequence[str], inputs: systems.Inputs) -> None:
-        combined = self.program.forward(name, inputs)
+        combined, trained = self.program.forward(name, inputs)
         self._fetches[name, "forward"] = [combined]
-        if set(phases) == {"forward"}:
+        phases = set(phases) & set(systems.SYSTEMS[name].phases)
+        if phases == {"forward"}:
             return
-        gradients = self.program.gradients(combined)
+        gradients = self.program.gradients(combined, trained)
         self._fetches[name, "gradient"] = [combined, gradients]
-        for phase in set(phases) - {"forward", "gradient"}:
-            self._fetches[name, phase] = [combined, self.program.train(phase, gradients)]
+        for phase in phases - {"forward", "gradient"}:
+            train = self.program.train(name, phase, gradients, trained)
+            self._fetches[name, phase] = [combined, train]
 
-    def _build_rows(self) -> None:
-        state, touched = self.program.state(), self.program.touched()
-        self._read = [v.sparse_read(ids) for v, ids in zip(state, touched, strict=True)]
-        self._rows = [tf.compat.v1.placeholder(r.dtype, r.shape) for r in self._read]
-        self._write = [
-            v.scatter_update(tf.IndexedSlices(rows, tf.constant(ids))).op
-            for v, rows, ids in zip(state, self._rows, touched, strict=True)
+    def _build_rows(self, kind: str) -> "_Rows":
+        tables = self.program.tables[kind]
+        pairs = list(zip(self.program.state(kind), self.program.touched(kind), strict=True))
+        read = [tables.read(table, ids) for table, ids in pairs]
+        rows = [
+            tf.compat.v1.placeholder(r.dtype, [len(ids), r.shape[1]])
+            for r, (_, ids) in zip(read, pairs, strict=True)
         ]
+        write = [tables.write(table, ids, r) for (table, ids), r in zip(pairs, rows, strict=True)]
+        return _Rows(read, rows, [w.op if hasattr(w, "op") else w for w in write])
 
     def _feed_dict(self) -> dict:
         return dict(zip(self._fed, self._feeds[0], strict=True))
@@ -145,6 +170,14 @@ class SessionRunner:
         if phase == "gradient":
             return [combined, *(gradient.values for gradient in rest[0])]
         return [combined, *(_HasOp(operation) for operation in rest)]
+
+
+class _Rows(NamedTuple):
+    """Rows that batch 0 touches: what reads them, is fed them, and writes what is fed."""
+
+    read: list[tf.Tensor]
+    rows: list[tf.Tensor]
+    write: list[tf.Operation]
 
 
 class _HasOp:
@@ -181,13 +214,15 @@ class FunctionRunner:
         tf.config.threading.set_inter_op_parallelism_threads(threads)
         arithmetic = systems.SYSTEMS[names[0]].arithmetic
         tf.config.optimizer.set_experimental_options({"arithmetic_optimization": arithmetic})
-        self.program = Program(workload)
+        self.program = Program(workload, names)
         feeds = [systems.feed(batch) for batch in workload.batches()]
         self._feeds = [[tf.constant(array) for array in arrays] for arrays in feeds]
         self._functions = {
-            (name, phase): self._trace(name, phase) for name in names for phase in phases
+            (name, phase): self._trace(name, phase)
+            for name in names
+            for phase in phases
+            if phase in systems.SYSTEMS[name].phases
         }
-        self._touched = self.program.touched()
 
     def close(self) -> None:
         """Frees the variables."""
@@ -208,28 +243,34 @@ class FunctionRunner:
         """Returns nothing: kernels are traced in a session only."""
         return []
 
-    def read_rows(self) -> list[np.ndarray]:
-        """Returns the rows of tables and slots that batch 0 touches."""
-        pairs = zip(self.program.state(), self._touched, strict=True)
-        return [variable.sparse_read(ids).numpy() for variable, ids in pairs]
+    def read_rows(self, name: str) -> list[np.ndarray]:
+        """Returns the rows of a system's tables and slots that batch 0 touches."""
+        read = self.program.tables_of(name).read
+        return [read(table, ids).numpy() for table, ids in self._touched(name)]
 
-    def write_rows(self, rows: list[np.ndarray]) -> None:
+    def write_rows(self, name: str, rows: list[np.ndarray]) -> None:
         """Puts the rows back that `read_rows` returned."""
-        for variable, ids, new in zip(self.program.state(), self._touched, rows, strict=True):
-            variable.scatter_update(tf.IndexedSlices(new, ids))
+        write = self.program.tables_of(name).write
+        for (table, ids), new in zip(self._touched(name), rows, strict=True):
+            write(table, ids, new)
+
+    def _touched(self, name: str) -> list[tuple]:
+        kind = systems.SYSTEMS[name].tables
+        return list(zip(self.program.state(kind), self.program.touched(kind), strict=True))
 
     def _trace(self, name: str, phase: str) -> tf.types.experimental.ConcreteFunction:
         program = self.program
 
         @tf.function(input_signature=systems.fed_specs(program.workload))
         def step(*fed: tf.Tensor) -> list:
-            combined = program.forward(name, systems.make_inputs(program.workload, list(fed)))
+            inputs = systems.make_inputs(program.workload, list(fed))
+            combined, trained = program.forward(name, inputs)
             if phase == "forward":
                 return [combined]
-            gradients = program.gradients(combined)
+            gradients = program.gradients(combined, trained)
             if phase == "gradient":
                 return [combined, gradients]
-            program.train(phase, gradients)
+            program.train(name, phase, gradients, trained)
             return [combined]
 
         return step.get_concrete_function()

@@ -1,4 +1,4 @@
-"""The systems under comparison: ways to look one workload's ids up in the same variables."""
+"""The systems under comparison: ways to look one workload's ids up in tables with the same rows."""
 
 import dataclasses
 from collections.abc import Callable
@@ -6,10 +6,10 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from benchmarks import workloads
+from benchmarks import variables, workloads
 
-# The variables' scope: where input_layer looks for its own, so that all systems share them.
-SCOPE = "benchmark"
+PHASES = ("forward", "gradient", "sgd", "adagrad")
+_TRAINING = ("forward", "sgd", "adagrad")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,36 +56,21 @@ def make_inputs(workload: workloads.Workload, fed: list[tf.Tensor]) -> Inputs:
     return Inputs(workload, fed, [tf.SparseTensor(indices, c, shape) for c in columns], fed[0])
 
 
-def make_tables(workload: workloads.Workload) -> list[tf.Variable]:
-    """Makes the variables, uniform in [-0.05, 0.05)."""
-    tables = []
-    for column, rows in enumerate(workload.table_rows):
-        name = f"{SCOPE}/input_layer/{column_name(column)}_embedding/embedding_weights"
-        initial = lambda rows=rows, seed=column: tf.random.stateless_uniform(  # noqa: E731
-            [rows, workload.dim], [0, seed], -0.05, 0.05
-        )
-        if tf.executing_eagerly():
-            tables.append(tf.Variable(initial(), name=name))
-        else:
-            tables.append(tf.compat.v1.get_variable(name, initializer=initial, use_resource=True))
-    return tables
-
-
-def column_name(column: int) -> str:
-    """Names feature columns so that input_layer's sorting keeps their order."""
-    return f"f{column:03d}"
-
-
-Lookup = Callable[[Inputs, list[tf.Variable]], tf.Tensor]
+# Of the inputs and the tables: the combined rows, and what their gradients are taken for.
+Lookup = Callable[[Inputs, list], tuple[tf.Tensor, list]]
 
 
 def _each_column(lookup: Callable[[tf.Variable, tf.SparseTensor, str], tf.Tensor]) -> Lookup:
-    def combined(inputs: Inputs, tables: list[tf.Variable]) -> tf.Tensor:
+    def combined(inputs: Inputs, tables: list) -> tuple[tf.Tensor, list]:
         combiner = inputs.workload.combiner
         columns = [lookup(t, ids, combiner) for t, ids in zip(tables, inputs.sparse, strict=True)]
-        return tf.concat(columns, axis=1) if len(columns) > 1 else columns[0]
+        return _concat(columns), tables
 
     return combined
+
+
+def _concat(columns: list[tf.Tensor]) -> tf.Tensor:
+    return tf.concat(columns, axis=1) if len(columns) > 1 else columns[0]
 
 
 def _stock(table: tf.Variable, ids: tf.SparseTensor, combiner: str) -> tf.Tensor:
@@ -103,24 +88,51 @@ def _fused(fusion_version: str) -> Lookup:
     return _each_column(lookup)
 
 
-def _plain(inputs: Inputs, tables: list[tf.Variable]) -> tf.Tensor:
+def _without_inserting(lookup: Lookup) -> Lookup:
+    def combined(inputs: Inputs, tables: list) -> tuple[tf.Tensor, list]:
+        import fused_embedding as fe
+
+        with fe.inference():
+            return lookup(inputs, tables)
+
+    return combined
+
+
+def _plain(inputs: Inputs, tables: list) -> tuple[tf.Tensor, list]:
     ids = tf.unstack(inputs.dense)
     columns = [tf.nn.embedding_lookup(t, i) for t, i in zip(tables, ids, strict=True)]
-    return tf.concat(columns, axis=1)
+    return _concat(columns), tables
+
+
+def _tfra(inputs: Inputs, tables: list) -> tuple[tf.Tensor, list]:
+    from tensorflow_recommenders_addons import dynamic_embedding
+
+    lookups = [
+        dynamic_embedding.safe_embedding_lookup_sparse(
+            table,
+            ids,
+            combiner=inputs.workload.combiner,
+            name=f"{variables.column_name(i)}_lookup",
+            return_trainable=True,
+        )
+        for i, (table, ids) in enumerate(zip(tables, inputs.sparse, strict=True))
+    ]
+    columns, trained = zip(*lookups, strict=True)
+    return _concat(list(columns)), list(trained)
 
 
 def _input_layer(make_column: Callable[..., object]) -> Lookup:
-    def combined(inputs: Inputs, tables: list[tf.Variable]) -> tf.Tensor:
+    def combined(inputs: Inputs, tables: list) -> tuple[tf.Tensor, list]:
         features, columns = {}, []
         for i, (table, ids) in enumerate(zip(tables, inputs.sparse, strict=True)):
-            features[column_name(i)] = ids
+            features[variables.column_name(i)] = ids
             category = tf.feature_column.categorical_column_with_identity(
-                column_name(i), table.shape[0]
+                variables.column_name(i), table.shape[0]
             )
             column = make_column(category, inputs.workload.dim, combiner=inputs.workload.combiner)
             columns.append(column)
-        with tf.compat.v1.variable_scope(SCOPE, reuse=True):
-            return tf.compat.v1.feature_column.input_layer(features, columns)
+        with tf.compat.v1.variable_scope(variables.SCOPE, reuse=True):
+            return tf.compat.v1.feature_column.input_layer(features, columns), tables
 
     return combined
 
@@ -136,25 +148,38 @@ class System:
     """One way to do the lookups.
 
     Attributes:
+        lookup: builds it.
+        tables: the kind of its tables, of benchmarks/variables.py.
         is_ours: whether ratios of the others to it are reported.
         arithmetic: whether Grappler's arithmetic optimisation is on, as it is by default. It turns
             stock's gather into a read of the whole table, which TensorFlow copies once the
             variable has had a sparse update: the fair comparison is without it.
         one_hot_only: whether the system cannot take invalid ids and several ids in a row.
         session_only: whether the system needs a graph of TensorFlow 1.
+        phases: what the system can do.
     """
 
     lookup: Lookup
+    tables: str = "dense"
     is_ours: bool = False
     arithmetic: bool = False
     one_hot_only: bool = False
     session_only: bool = False
+    phases: tuple[str, ...] = PHASES
 
 
 SYSTEMS = {
     "v2": System(_fused("v2"), is_ours=True),
     "v1": System(_fused("v1"), is_ours=True),
     "stock": System(_each_column(_stock)),
+    # Tables without a vocabulary. A training lookup finds or inserts, counts and dates; one without
+    # inserting does what the peer's always does.
+    "ev_v2": System(_fused("v2"), "embedding_variable", is_ours=True),
+    "ev_v2_inference": System(
+        _without_inserting(_fused("v2")), "embedding_variable", is_ours=True, phases=("forward",)
+    ),
+    # What its gradients are taken for are not ids: they are checked by the rows after a step.
+    "tfra": System(_tfra, "tfra", one_hot_only=True, session_only=True, phases=_TRAINING),
     "plain": System(_plain, one_hot_only=True),
     "columns_v2": System(
         _input_layer(_fused_column), is_ours=True, one_hot_only=True, session_only=True

@@ -8,7 +8,7 @@ import re
 
 from absl import app, flags
 
-from benchmarks import machine, results
+from benchmarks import keyed_reports, machine, results
 
 _FOLDER = flags.DEFINE_string("folder", None, "Folder of results; by default the newest result's.")
 
@@ -91,8 +91,10 @@ def generated(records: list[dict]) -> str:
     """Returns everything between the page's marks."""
     records = [record for record in records if not record["dirty"]]
     ops = [record for record in records if "op" in record["axes"]]
+    dense = [r for r in records if "workload" in r["axes"] and "tables" not in r["axes"]]
     parts = [f"Measured on {results.caption(records)}."]
-    parts += [workload_table(record) for record in records if "workload" in record["axes"]]
+    parts += keyed_reports.reports(records)
+    parts += [workload_table(record) for record in dense]
     parts += [op_table(ops)] if ops else []
     commands = sorted({record["command"] for record in records})
     parts.append("Commands:\n\n" + "\n".join(f"    {command}" for command in commands))

@@ -10,36 +10,48 @@ Step = Callable[[int], object]
 WARM_UP_STEPS = 5
 
 
-def alternate(steps: Mapping[str, Step], rounds: int, block: int) -> dict[str, np.ndarray]:
+def alternate(
+    steps: Mapping[str, Step], rounds: int, block: int, undo: Mapping[str, Step] | None = None
+) -> dict[str, np.ndarray]:
     """Times the steps block by block in rounds, so that drift of the machine hits all alike.
 
     Each block starts with one step that is not timed: it pays for the caches that the previous
     system left behind. The order is drawn anew for each round: who runs after the limit loop finds
     its tables evicted, who runs after a system with the same tables finds some rows loaded.
 
+    Args:
+        steps: What is timed, called with a number that grows.
+        rounds: Rounds of alternation.
+        block: Timed steps of a system in a round.
+        undo: What is called after each step of a system with the step's number, untimed.
+
     Returns:
         `[rounds, block]` float64 microseconds of each system.
     """
-    for step in steps.values():
+    undo = undo or dict.fromkeys(steps, lambda i: None)
+    for name, step in steps.items():
         for i in range(WARM_UP_STEPS):
             step(i)
+            undo[name](i)
     samples = {name: np.empty((rounds, block)) for name in steps}
     rng = np.random.default_rng(0)
     gc.disable()
     for r in range(rounds):
         for position, name in enumerate(rng.permutation(list(steps))):
-            samples[name][r] = _time_block(steps[name], r + position * block, block)
+            samples[name][r] = _time_block(steps[name], undo[name], r + position * block, block)
     gc.enable()
     return samples
 
 
-def _time_block(step: Step, first: int, block: int) -> list[float]:
+def _time_block(step: Step, undo: Step, first: int, block: int) -> list[float]:
     step(first)
+    undo(first)
     times = []
     for i in range(first + 1, first + 1 + block):
         start = time.perf_counter_ns()
         step(i)
         times.append((time.perf_counter_ns() - start) / 1e3)
+        undo(i)
     return times
 
 

@@ -70,30 +70,72 @@ class Workload:
         return [make(rng) for _ in range(NUM_BATCHES)]
 
     def _one_hot(self, rng: np.random.Generator) -> Batch:
-        columns = [_zipf_ids(rng, rows, self.batch_size) for rows in self.table_rows]
+        columns = [zipf_ids(rng, rows, self.batch_size) for rows in self.table_rows]
         return Batch(np.stack(columns), None)
 
     def _multi_hot(self, rng: np.random.Generator) -> Batch:
         lengths = np.maximum(rng.poisson(self.ids_per_row, self.batch_size), 1).astype(np.int64)
         lengths[rng.random(self.batch_size) < EMPTY_ROW_SHARE] = 0
-        ids = _zipf_ids(rng, self.table_rows[0], int(lengths.sum()))
+        ids = zipf_ids(rng, self.table_rows[0], int(lengths.sum()))
         ids[rng.random(ids.size) < INVALID_ID_SHARE] = -1
         return Batch(ids, lengths)
 
 
-def _zipf_ids(rng: np.random.Generator, num_rows: int, size: int) -> np.ndarray:
+def zipf_ids(rng: np.random.Generator, num_rows: int, size: int) -> np.ndarray:
     """Draws ids from a bounded Zipf law and spreads the frequent ones over the table.
 
     The rank is the inverse of the power law's continuous distribution function; a multiplication
     by a unit modulo num_rows then keeps rows of neighbouring ranks apart in memory.
     """
-    power = 1.0 - ZIPF_EXPONENT
-    x = ((num_rows + 1.0) ** power - 1.0) * rng.random(size) + 1.0
-    ranks = np.clip(np.floor(x ** (1.0 / power)).astype(np.int64) - 1, 0, num_rows - 1)
+    ranks = _zipf_ranks(rng, num_rows, size)
     unit = 2654435761 % num_rows
     while math.gcd(unit, num_rows) != 1:
         unit += 1
     return (ranks * unit + 12345) % num_rows
+
+
+def _zipf_ranks(rng: np.random.Generator, num_rows: int, size: int | tuple) -> np.ndarray:
+    power = 1.0 - ZIPF_EXPONENT
+    x = ((num_rows + 1.0) ** power - 1.0) * rng.random(size) + 1.0
+    return np.clip(np.floor(x ** (1.0 / power)).astype(np.int64) - 1, 0, num_rows - 1)
+
+
+def hash64(ids: np.ndarray) -> np.ndarray:
+    """Ids as a string hash would give them: int64 in `[0, 2^63)`, the finaliser of splitmix64."""
+    z = ids.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return ((z ^ (z >> np.uint64(31))) >> np.uint64(1)).astype(np.int64)
+
+
+@dataclasses.dataclass(frozen=True)
+class Drift:
+    """Growth and drift: hashed keys of which some were never seen, under a hot set that rotates.
+
+    Attributes:
+        live: keys of a column that are looked up again and again.
+        fresh_share: share of keys that were never seen.
+        steps_of_hot_set: steps after which the frequent keys are others.
+    """
+
+    num_columns: int = 26
+    batch_size: int = 4096
+    live: int = 1_000_000
+    fresh_share: float = 0.02
+    steps_of_hot_set: int = 1000
+    seed: int = 5
+
+    def keys(self, step: int) -> np.ndarray:
+        """Returns `[num_columns, batch_size]` int64, a function of seed and step."""
+        rng = np.random.default_rng([self.seed, step])
+        shape = (self.num_columns, self.batch_size)
+        ranks = _zipf_ranks(rng, self.live, shape)
+        ranks = (ranks + step // self.steps_of_hot_set * (self.live // 10)) % self.live
+        is_fresh = rng.random(shape) < self.fresh_share
+        seen = step * self.batch_size
+        moved = max(seen // 50 - self.live // 2, 0)  # the live keys move on at the rate of new ones
+        ids = np.where(is_fresh, self.live + seen + np.arange(self.batch_size), moved + ranks)
+        return hash64(ids + np.arange(self.num_columns)[:, None] * np.int64(1 << 40))
 
 
 WORKLOADS = {
