@@ -3,8 +3,10 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-# ARGS: options of the demo, as in `make demo ARGS="--data train.tsv"`, or of pytest.
+# ARGS: options of the demo, as in `make demo ARGS=--embedding-variable`, or of pytest.
 ARGS ?=
+# The demo's rows: real ones where they lie beside the repository, synthetic ones else.
+DATA ?= $(wildcard ../shared/data/criteo_kaggle/train.tsv.gz)
 JOBS ?= 2
 export PYTHONPATH := $(CURDIR)/python:$(CURDIR)/tests
 export TF_CPP_MIN_LOG_LEVEL ?= 3
@@ -21,7 +23,8 @@ STAGE := @$(PYTHON) tools/stage.py
 .PHONY: help demo test test-oldest lint wheel bazel sanitize qemu ci build core-tests clean
 
 help:
-	@echo "make demo [ARGS='--data train.tsv']  trains stock and fused on the same rows"
+	@echo "make demo [DATA=train.tsv]           trains stock and fused on the same rows"
+	@echo "make demo ARGS=--embedding-variable  trains tables without a vocabulary on them"
 	@echo "make test | test-oldest | sanitize | qemu | lint     checks; make ci is all of them"
 	@echo "make wheel | bazel                                   builds dist/*.whl"
 
@@ -32,7 +35,7 @@ build: .venv/.done
 	$(STAGE) build tools/build.sh $(BIN) $(JOBS)
 
 demo: build
-	@$(BIN)/python -m fused_embedding demo $(ARGS)
+	@$(BIN)/python -m fused_embedding demo $(if $(DATA),--data $(DATA)) $(ARGS)
 
 core-tests: .venv/.done
 	$(STAGE) core-tests tools/core_tests.sh $(BIN) $(JOBS)

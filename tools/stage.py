@@ -24,6 +24,7 @@ TAIL_LINES = 60  # of the log, shown when a stage fails
 
 PYTEST_SUMMARY = re.compile(r"^=* ?((?:\d+ [a-z]+(?:, )?)+) in [\d.]+s.*$", re.MULTILINE)
 GTEST_PASSED = re.compile(r"^\[  PASSED  \] (\d+) tests?\.", re.MULTILINE)
+GTEST_SKIPPED = re.compile(r"^\[  SKIPPED \] (\d+) tests?\b", re.MULTILINE)
 GTEST_FAILED = re.compile(r"^ *(\d+) FAILED TESTS?$", re.MULTILINE)
 SKIP_REASON = re.compile(r"^SKIPPED \[\d+\] .*$", re.MULTILINE)
 
@@ -38,6 +39,7 @@ def count_tests(log: str, returncode: int) -> dict[str, int]:
                 counts[key] += int(number)
     counts["passed"] += sum(map(int, GTEST_PASSED.findall(log)))
     counts["failed"] += sum(map(int, GTEST_FAILED.findall(log)))
+    counts["skipped"] += sum(map(int, GTEST_SKIPPED.findall(log)))
     if returncode == SKIPPED:
         counts["skipped"] += 1
     elif returncode and not counts["failed"]:
