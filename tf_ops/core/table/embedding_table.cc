@@ -1,8 +1,10 @@
 #include "tf_ops/core/table/embedding_table.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <mutex>
 #include <new>
@@ -33,10 +35,25 @@ Status WithoutExceptions(const Body& body) {
   }
 }
 
-// Not the hash by which ids are spread over partitions: the shards of a partition would be uneven.
-uint64_t HashKey(uint64_t seed) {
+// Eight bytes that nobody else knows.
+uint64_t Secret() {
+  uint64_t secret = 0;
+  std::ifstream("/dev/urandom", std::ios::binary)
+      .read(reinterpret_cast<char*>(&secret), sizeof(secret));
+  // Where there is no such file: when, and where in memory.
+  const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
+  return Mix64(secret ^ static_cast<uint64_t>(now)) ^ reinterpret_cast<uintptr_t>(&secret);
+}
+
+// Who can tell the hash of a key can choose keys that collide, so it is a secret, new for every
+// table. Only where the content depends on it is it a function of the seed: bounds and Bloom
+// filters are per shard. Not the hash by which ids are spread over partitions, in either case: the
+// shards of a partition would be uneven.
+uint64_t HashKey(const TableConfig& config) {
   constexpr uint64_t kNotZero = 0xd1b54a32d192ed03ULL;
-  const uint64_t hash_key = Mix64(seed + kNotZero);
+  const bool is_by_shard =
+      config.max_capacity > 0 || config.admission.kind == AdmissionKind::kBloom;
+  const uint64_t hash_key = is_by_shard ? Mix64(config.initializer.seed + kNotZero) : Secret();
   return hash_key == 0 ? kNotZero : hash_key;
 }
 
@@ -159,7 +176,7 @@ Status EmbeddingTable::Create(const TableConfig& config, std::unique_ptr<Embeddi
 }
 
 EmbeddingTable::EmbeddingTable(const TableConfig& config)
-    : config_(config), hash_key_(HashKey(config.initializer.seed)), layout_(config.layout) {
+    : config_(config), hash_key_(HashKey(config)), layout_(config.layout) {
   if (config_.num_shards == 0) config_.num_shards = DefaultShards(config_.max_capacity);
   while (int64_t{1} << shard_bits_ < config_.num_shards) ++shard_bits_;
 }

@@ -16,6 +16,17 @@ namespace fused_embedding {
 // another.
 constexpr int64_t kGroup = 128;
 
+// Up to kGroup keys, and the rows found for them.
+struct KeyGroup {
+  int64_t n = 0;
+  const uint64_t* hashes = nullptr;  // [n], and behind them those of the group that comes next
+  int64_t num_next = 0;
+  bool is_first = true;  // no group before it has asked for the memory that its search starts with
+  int64_t keys[kGroup];
+  uint32_t numbers[kGroup];  // kNoRow where there is none
+  char* rows[kGroup];        // where there is one
+};
+
 // Rows and the index of their keys. Not thread-safe.
 class KeyedRows {
  public:
@@ -41,19 +52,24 @@ class KeyedRows {
     return index_.Find(hash, [&](uint32_t row) { return slab_.header(row)->key == key; });
   }
 
-  // The rows of n <= kGroup keys, kNoRow where there is none. In three stages, each of which asks
-  // for the memory that the next one reads; `row_bytes` of each row are prefetched.
-  FE_INLINE void FindGroup(const int64_t* keys, const uint64_t* hashes, int64_t n,
-                           int64_t row_bytes, uint32_t* rows) const {
+  // Finds the rows of a group. In three stages, each of which asks for the memory that the next one
+  // reads, and the last one for that of the next group's first; `row_bytes` of each row are
+  // prefetched.
+  FE_INLINE void FindGroup(int64_t row_bytes, KeyGroup* group) const {
+    const uint64_t* hashes = group->hashes;
     bool is_certain[kGroup];
-    for (int64_t i = 0; i < n; ++i) index_.Prefetch(hashes[i]);
-    for (int64_t i = 0; i < n; ++i) {
-      rows[i] = index_.Candidate(hashes[i], &is_certain[i]);
-      if (rows[i] != kNoRow) PrefetchRow(slab_.row(rows[i]), row_bytes);
+    for (int64_t i = 0; group->is_first && i < group->n; ++i) index_.Prefetch(hashes[i]);
+    for (int64_t i = 0; i < group->n; ++i) {
+      group->numbers[i] = index_.Candidate(hashes[i], &is_certain[i]);
+      if (group->numbers[i] == kNoRow) continue;
+      group->rows[i] = row(group->numbers[i]);
+      PrefetchRow(group->rows[i], row_bytes);
     }
-    for (int64_t i = 0; i < n; ++i) {
-      if (rows[i] != kNoRow && slab_.header(rows[i])->key == keys[i]) continue;
-      rows[i] = is_certain[i] ? kNoRow : Find(keys[i], hashes[i]);
+    for (int64_t i = 0; i < group->n; ++i) {
+      if (i < group->num_next) index_.Prefetch(hashes[group->n + i]);
+      if (group->numbers[i] != kNoRow && KeyOf(group->rows[i]) == group->keys[i]) continue;
+      group->numbers[i] = is_certain[i] ? kNoRow : Find(group->keys[i], hashes[i]);
+      if (group->numbers[i] != kNoRow) group->rows[i] = row(group->numbers[i]);
     }
   }
 
@@ -90,6 +106,8 @@ class KeyedRows {
   }
 
  private:
+  static int64_t KeyOf(const char* row) { return reinterpret_cast<const RowHeader*>(row)->key; }
+
   // A larger index. Rows are read in the order of memory.
   Status Reindex(int64_t num_entries) {
     HashIndex index;

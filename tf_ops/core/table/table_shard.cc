@@ -72,19 +72,22 @@ TableStatistics TableShard::Statistics() const {
 
 // --- Lookups ---
 
-void TableShard::Touch(uint32_t row, int64_t count, uint32_t version) {
-  RowHeader* header = rows_.header(row);
+void TableShard::Touch(char* row, int64_t count, uint32_t version) {
+  RowHeader* header = reinterpret_cast<RowHeader*>(row);
   header->frequency = SaturatedFrequency(int64_t{header->frequency} + count);
   header->version = version;
 }
 
-FE_INLINE void TableShard::Output(uint32_t row, int64_t position, LookupOutput* out) const {
-  CopyBytes(rows_.row(row) + layout_.value_offset(), value_bytes_,
+// The i-th key of the group, which has a row.
+FE_INLINE void TableShard::Output(const ShardKeyGroup& group, int64_t i, LookupOutput* out) const {
+  const int64_t position = group.positions[i];
+  CopyBytes(group.rows[i] + layout_.value_offset(), value_bytes_,
             out->values + position * value_bytes_);
-  if (out->handles != nullptr) out->handles[position] = config_.number << 32 | int64_t{row};
+  if (out->handles == nullptr) return;
+  out->handles[position] = config_.number << 32 | int64_t{group.numbers[i]};
 }
 
-// Calls found(row, position) for the keys that have a row, and leaves the others in `keys`; returns
+// Calls found(group, i) for the keys that have a row, and leaves the others in `keys`; returns
 // their number. All rows are found before the first is inserted: only then is it known which of
 // them a full table may not give up.
 template <typename Found>
@@ -92,17 +95,16 @@ int64_t TableShard::FindAll(const ShardKeys& keys, int64_t row_bytes, const Foun
   if (is_bounded()) evictions_.StartBatch(rows_, keys.n);
   int64_t num_missing = 0;
   for (int64_t begin = 0; begin < keys.n; begin += kGroup) {
-    KeyGroup group(keys, begin);
-    rows_.FindGroup(group.keys, group.hashes, group.n, row_bytes, group.rows);
+    ShardKeyGroup group(keys, begin);
+    rows_.FindGroup(row_bytes, &group);
     for (int64_t i = 0; i < group.n; ++i) {
-      const int64_t position = group.positions[i];
-      if (group.rows[i] == kNoRow) {
+      if (group.numbers[i] == kNoRow) {
         keys.hashes[num_missing] = group.hashes[i];
-        keys.positions[num_missing++] = position;
+        keys.positions[num_missing++] = group.positions[i];
         continue;
       }
-      found(group.rows[i], position);
-      if (is_bounded()) evictions_.Pin(group.rows[i]);
+      found(group, i);
+      if (is_bounded()) evictions_.Pin(group.numbers[i]);
     }
   }
   statistics_.index_probes += keys.n;
@@ -112,9 +114,9 @@ int64_t TableShard::FindAll(const ShardKeys& keys, int64_t row_bytes, const Foun
 Status TableShard::FindOrInsert(const ShardKeys& keys, const Occurrences& occurrences,
                                 LookupOutput* out) {
   const int64_t num_missing =
-      FindAll(keys, layout_.value_offset() + value_bytes_, [&](uint32_t row, int64_t position) {
-        Touch(row, occurrences.count(position), occurrences.version);
-        Output(row, position, out);
+      FindAll(keys, layout_.value_offset() + value_bytes_, [&](const auto& group, int64_t i) {
+        Touch(group.rows[i], occurrences.count(group.positions[i]), occurrences.version);
+        Output(group, i, out);
       });
   statistics_.hits += keys.n - num_missing;
   Status status;
@@ -130,20 +132,20 @@ Status TableShard::FindOrInsert(const ShardKeys& keys, const Occurrences& occurr
 // The first kGroup of the keys that were not found.
 Status TableShard::InsertMissing(const ShardKeys& missing, const Occurrences& occurrences,
                                  LookupOutput* out) {
-  KeyGroup group(missing, 0);
+  ShardKeyGroup group(missing, 0);
   FE_RETURN_IF_ERROR(ReserveFor(group.n));
   for (int64_t i = 0; i < group.n; ++i) {
     rows_.Prefetch(group.hashes[i]);
     bloom_.Prefetch(group.hashes[i]);
     __builtin_prefetch(out->values + group.positions[i] * value_bytes_, 1);
   }
-  uint32_t filtered[kGroup];
+  ShardKeyGroup filtered(missing, 0);
   if (table_.admission.kind == AdmissionKind::kCounter) {
     FE_RETURN_IF_ERROR(filtered_.Reserve(group.n));
-    filtered_.FindGroup(group.keys, group.hashes, group.n, filtered_.slab().row_bytes(), filtered);
+    filtered_.FindGroup(filtered_.slab().row_bytes(), &filtered);
     statistics_.index_probes += group.n;
   } else {
-    std::fill_n(filtered, group.n, kNoRow);
+    std::fill_n(filtered.numbers, group.n, kNoRow);
   }
   int64_t num_new = 0;
   int64_t new_keys[kGroup];
@@ -151,30 +153,32 @@ Status TableShard::InsertMissing(const ShardKeys& missing, const Occurrences& oc
   for (int64_t i = 0; i < group.n; ++i) {
     const int64_t key = group.keys[i];
     const int64_t count = occurrences.count(group.positions[i]);
-    group.rows[i] = rows_.Find(key, group.hashes[i]);  // a key that is in the batch twice
-    if (group.rows[i] != kNoRow) {
+    group.numbers[i] = rows_.Find(key, group.hashes[i]);  // a key that is in the batch twice
+    if (group.numbers[i] != kNoRow) {
+      group.rows[i] = rows_.row(group.numbers[i]);
       Touch(group.rows[i], count, occurrences.version);
       ++statistics_.hits;
       continue;
     }
     ++statistics_.misses;
-    group.rows[i] = InsertIfAdmitted({key, group.hashes[i], count, occurrences.version},
-                                     filtered[i], missing.n - i);
-    if (group.rows[i] >= kRefused) continue;
+    group.numbers[i] = InsertIfAdmitted({key, group.hashes[i], count, occurrences.version},
+                                        filtered.numbers[i], missing.n - i);
+    if (group.numbers[i] >= kRefused) continue;
+    group.rows[i] = rows_.row(group.numbers[i]);
     new_keys[num_new] = key;
-    new_values[num_new++] = rows_.row(group.rows[i]) + layout_.value_offset();
+    new_values[num_new++] = group.rows[i] + layout_.value_offset();
   }
   Initialize(*initializer_, layout_, new_keys, new_values, num_new);
   for (int64_t i = 0; i < group.n; ++i) {
-    const int64_t position = group.positions[i];
-    if (group.rows[i] < kRefused) {
-      Output(group.rows[i], position, out);
+    if (group.numbers[i] < kRefused) {
+      Output(group, i, out);
       continue;
     }
+    const int64_t position = group.positions[i];
     char* value = out->values + position * value_bytes_;
-    if (group.rows[i] == kNotAdmitted) CopyBytes(no_permission_.data(), value_bytes_, value);
-    if (group.rows[i] == kRefused) std::memset(value, 0, static_cast<size_t>(value_bytes_));
-    if (group.rows[i] == kRefused) ++out->num_refused;
+    if (group.numbers[i] == kNotAdmitted) CopyBytes(no_permission_.data(), value_bytes_, value);
+    if (group.numbers[i] == kRefused) std::memset(value, 0, static_cast<size_t>(value_bytes_));
+    if (group.numbers[i] == kRefused) ++out->num_refused;
     if (out->handles != nullptr) out->handles[position] = -1;
   }
   return Status();
@@ -249,17 +253,17 @@ bool TableShard::MakeRoom(int64_t num_left) {
 void TableShard::Find(const ShardKeys& keys, LookupOutput* out) {
   const int64_t read_bytes = layout_.value_offset() + value_bytes_;
   for (int64_t begin = 0; begin < keys.n; begin += kGroup) {
-    KeyGroup group(keys, begin);
-    rows_.FindGroup(group.keys, group.hashes, group.n, read_bytes, group.rows);
+    ShardKeyGroup group(keys, begin);
+    rows_.FindGroup(read_bytes, &group);
     int64_t num_missing = 0;
     int64_t missing[kGroup];
     char* values[kGroup];
     for (int64_t i = 0; i < group.n; ++i) {
-      const int64_t position = group.positions[i];
-      if (group.rows[i] != kNoRow) {
-        Output(group.rows[i], position, out);
+      if (group.numbers[i] != kNoRow) {
+        Output(group, i, out);
         continue;
       }
+      const int64_t position = group.positions[i];
       missing[num_missing] = group.keys[i];
       values[num_missing++] = out->values + position * value_bytes_;
       if (out->handles != nullptr) out->handles[position] = -1;
@@ -281,58 +285,61 @@ void TableShard::ForEachRow(const ShardKeys& keys, Span<const int64_t> handles,
                             const EmbeddingTable::RowBody& body) {
   const int64_t row_bytes = layout_.row_bytes();
   for (int64_t begin = 0; begin < keys.n; begin += kGroup) {
-    KeyGroup group(keys, begin);
+    ShardKeyGroup group(keys, begin);
     if (handles.empty()) {
-      rows_.FindGroup(group.keys, group.hashes, group.n, row_bytes, group.rows);
+      rows_.FindGroup(row_bytes, &group);
       statistics_.index_probes += group.n;
     } else {
       FindByHandles(handles, &group);
     }
-    char* rows[kGroup];
     for (int64_t i = 0; i < group.n; ++i) {
-      rows[i] = group.rows[i] == kNoRow ? nullptr : rows_.row(group.rows[i]);
+      if (group.numbers[i] == kNoRow) group.rows[i] = nullptr;
     }
-    body(layout_, {rows, group.positions, group.n});
+    body(layout_, {group.rows, group.positions, group.n});
   }
 }
 
-void TableShard::FindByHandles(Span<const int64_t> handles, KeyGroup* group) {
+void TableShard::FindByHandles(Span<const int64_t> handles, ShardKeyGroup* group) {
   const int64_t row_bytes = layout_.row_bytes();
   for (int64_t i = 0; i < group->n; ++i) {
     const int64_t handle = handles[group->positions[i]];
     const bool is_here =
         handle >> 32 == config_.number && (handle & kNoRow) < rows_.slab().num_rows();
-    group->rows[i] = is_here ? static_cast<uint32_t>(handle) : kNoRow;
-    if (is_here) PrefetchRow(rows_.row(group->rows[i]), row_bytes);
+    group->numbers[i] = is_here ? static_cast<uint32_t>(handle) : kNoRow;
+    if (!is_here) continue;
+    group->rows[i] = rows_.row(group->numbers[i]);
+    PrefetchRow(group->rows[i], row_bytes);
   }
-  int64_t num_sought = 0, sought[kGroup], keys[kGroup];
+  KeyGroup sought;
+  int64_t positions[kGroup];
   uint64_t hashes[kGroup];
-  uint32_t rows[kGroup];
+  sought.hashes = hashes;
   for (int64_t i = 0; i < group->n; ++i) {
-    if (rows_.IsRowOf(group->rows[i], group->keys[i])) continue;
-    keys[num_sought] = group->keys[i];
-    hashes[num_sought] = group->hashes[i];
-    sought[num_sought++] = i;
+    if (rows_.IsRowOf(group->numbers[i], group->keys[i])) continue;
+    positions[sought.n] = i;
+    hashes[sought.n] = group->hashes[i];
+    sought.keys[sought.n++] = group->keys[i];
   }
-  rows_.FindGroup(keys, hashes, num_sought, row_bytes, rows);
-  for (int64_t i = 0; i < num_sought; ++i) group->rows[sought[i]] = rows[i];
-  statistics_.index_probes += num_sought;
+  rows_.FindGroup(row_bytes, &sought);
+  for (int64_t i = 0; i < sought.n; ++i) {
+    group->numbers[positions[i]] = sought.numbers[i];
+    group->rows[positions[i]] = sought.rows[i];
+  }
+  statistics_.index_probes += sought.n;
 }
 
 // --- Content ---
 
-void TableShard::WriteContent(uint32_t row, int64_t position,
-                              const EmbeddingTable::Content& content) {
-  RowHeader* header = rows_.header(row);
+void TableShard::WriteContent(char* row, int64_t position, const EmbeddingTable::Content& content) {
+  RowHeader* header = reinterpret_cast<RowHeader*>(row);
   if (!content.frequencies.empty()) {
     header->frequency = SaturatedFrequency(content.frequencies[position]);
   }
   if (!content.versions.empty()) header->version = SaturatedVersion(content.versions[position]);
-  char* bytes = rows_.row(row);
-  CopyBytes(content.values + position * value_bytes_, value_bytes_, bytes + layout_.value_offset());
+  CopyBytes(content.values + position * value_bytes_, value_bytes_, row + layout_.value_offset());
   if (content.slots == nullptr) return;
   const int64_t slot_bytes = content.slot_width * layout_.slot_number_bytes();
-  CopyBytes(content.slots + position * slot_bytes, slot_bytes, bytes + layout_.slots_offset());
+  CopyBytes(content.slots + position * slot_bytes, slot_bytes, row + layout_.slots_offset());
 }
 
 Status TableShard::Upsert(const ShardKeys& keys, const EmbeddingTable::Content& content,
@@ -342,9 +349,9 @@ Status TableShard::Upsert(const ShardKeys& keys, const EmbeddingTable::Content& 
                            " numbers of slots, but the table has ", layout_.slot_width(),
                            "; do not clear or restore it meanwhile");
   }
-  const int64_t num_missing =
-      FindAll(keys, layout_.row_bytes(),
-              [&](uint32_t row, int64_t position) { WriteContent(row, position, content); });
+  const int64_t num_missing = FindAll(keys, layout_.row_bytes(), [&](const auto& group, int64_t i) {
+    WriteContent(group.rows[i], group.positions[i], content);
+  });
   Status status;
   for (int64_t i = 0; i < num_missing; ++i) {
     if (i % kGroup == 0) status = ReserveFor(std::min(kGroup, num_missing - i));
@@ -356,7 +363,7 @@ Status TableShard::Upsert(const ShardKeys& keys, const EmbeddingTable::Content& 
       const uint32_t filtered = filtered_.Find(key, keys.hashes[i]);
       if (filtered != kNoRow) filtered_.Erase(filtered);
     }
-    if (row != kNoRow) WriteContent(row, keys.positions[i], content);
+    if (row != kNoRow) WriteContent(rows_.row(row), keys.positions[i], content);
     *num_refused += row == kNoRow;
   }
   statistics_.refusals += *num_refused;

@@ -27,20 +27,18 @@ struct ShardKeys {
   int64_t n;
 };
 
-// Up to kGroup of them from `begin` on, which are worked on together, and the rows found for them.
-struct KeyGroup {
-  KeyGroup(const ShardKeys& shard_keys, int64_t begin)
-      : n(std::min(kGroup, shard_keys.n - begin)),
-        positions(shard_keys.positions + begin),
-        hashes(shard_keys.hashes + begin) {
+// Up to kGroup of them from `begin` on, which are worked on together.
+struct ShardKeyGroup : KeyGroup {
+  ShardKeyGroup(const ShardKeys& shard_keys, int64_t begin)
+      : positions(shard_keys.positions + begin) {
+    n = std::min(kGroup, shard_keys.n - begin);
+    hashes = shard_keys.hashes + begin;
+    num_next = std::min(n, shard_keys.n - begin - n);
+    is_first = begin == 0;
     for (int64_t i = 0; i < n; ++i) keys[i] = shard_keys.keys[positions[i]];
   }
 
-  int64_t n;
   const int64_t* positions;
-  const uint64_t* hashes;
-  int64_t keys[kGroup];
-  uint32_t rows[kGroup];
 };
 
 // How one shard differs from the others of its table.
@@ -117,7 +115,7 @@ class TableShard {
   struct Arrival;
 
   bool is_bounded() const { return config_.max_capacity >= 0; }
-  void FindByHandles(Span<const int64_t> handles, KeyGroup* group);
+  void FindByHandles(Span<const int64_t> handles, ShardKeyGroup* group);
   Status InsertMissing(const ShardKeys& missing, const Occurrences& occurrences, LookupOutput* out);
   template <typename Found>
   int64_t FindAll(const ShardKeys& keys, int64_t row_bytes, const Found& found);
@@ -127,9 +125,9 @@ class TableShard {
   uint32_t InsertRow(int64_t key, uint64_t hash, uint32_t frequency, uint32_t version);
   Status ReserveFor(int64_t num_keys);
   bool MakeRoom(int64_t num_left);
-  void Touch(uint32_t row, int64_t count, uint32_t version);
-  void Output(uint32_t row, int64_t position, LookupOutput* out) const;
-  void WriteContent(uint32_t row, int64_t position, const EmbeddingTable::Content& content);
+  static void Touch(char* row, int64_t count, uint32_t version);
+  void Output(const ShardKeyGroup& group, int64_t i, LookupOutput* out) const;
+  void WriteContent(char* row, int64_t position, const EmbeddingTable::Content& content);
   int64_t CountAdmitted(std::vector<std::pair<int64_t, int64_t>> keys);
 
   const TableConfig& table_;

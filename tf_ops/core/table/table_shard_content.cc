@@ -11,11 +11,11 @@ namespace fused_embedding {
 int64_t TableShard::Erase(const ShardKeys& keys) {
   int64_t num_erased = 0;
   for (int64_t begin = 0; begin < keys.n; begin += kGroup) {
-    KeyGroup group(keys, begin);
-    rows_.FindGroup(group.keys, group.hashes, group.n, int64_t{sizeof(RowHeader)}, group.rows);
+    ShardKeyGroup group(keys, begin);
+    rows_.FindGroup(int64_t{sizeof(RowHeader)}, &group);
     for (int64_t i = 0; i < group.n; ++i) {
-      const bool is_found = rows_.IsRowOf(group.rows[i], group.keys[i]);  // not twice
-      if (is_found) rows_.Erase(group.rows[i]);
+      const bool is_found = rows_.IsRowOf(group.numbers[i], group.keys[i]);  // not twice
+      if (is_found) rows_.Erase(group.numbers[i]);
       num_erased += is_found;
       if (is_found || filtered_.size() == 0) continue;
       const uint32_t filtered = filtered_.Find(group.keys[i], group.hashes[i]);
@@ -105,11 +105,11 @@ int64_t TableShard::CountRefusals(const ShardKeys& keys, const Occurrences* occu
   std::vector<std::pair<int64_t, int64_t>> missing;
   std::vector<uint32_t> found;
   for (int64_t begin = 0; begin < keys.n; begin += kGroup) {
-    KeyGroup group(keys, begin);
-    rows_.FindGroup(group.keys, group.hashes, group.n, int64_t{sizeof(RowHeader)}, group.rows);
+    ShardKeyGroup group(keys, begin);
+    rows_.FindGroup(int64_t{sizeof(RowHeader)}, &group);
     for (int64_t i = 0; i < group.n; ++i) {
-      if (group.rows[i] != kNoRow) {
-        found.push_back(group.rows[i]);
+      if (group.numbers[i] != kNoRow) {
+        found.push_back(group.numbers[i]);
         continue;
       }
       const int64_t position = group.positions[i];
