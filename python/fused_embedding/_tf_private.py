@@ -3,6 +3,7 @@
 `variable_accessed` is how a variable tells gradient tapes and tf.function that an op of its own has
 read it; tf.Variable has no public method for that. `colocate_with` keeps a gather with its table;
 the public tf.compat.v1.colocate_with is the same function behind a deprecation warning.
+`could_possibly_record` is whether a gradient tape is open.
 `BaseResourceVariable` is what optimizers and gradients take for a variable read through a handle;
 `EagerResourceDeleter` deletes its table with it. `global_seed` is what tf.random.set_seed set, and
 `uid` numbers what has no name of its own. `SaveableObject` and `SaveSpec` are what a Saver saves
@@ -15,6 +16,7 @@ in TensorFlow 2.15 to 2.21.
 
 from tensorflow.python.checkpoint.functional_saver import MultiDeviceSaver
 from tensorflow.python.eager.context import global_seed
+from tensorflow.python.eager.record import could_possibly_record
 from tensorflow.python.framework.ops import colocate_with, uid
 from tensorflow.python.ops.handle_data_util import create_handle_data, set_handle_data
 from tensorflow.python.ops.resource_variable_ops import (
@@ -39,6 +41,7 @@ __all__ = [
     "SaveableObject",
     "Trackable",
     "colocate_with",
+    "could_possibly_record",
     "create_handle_data",
     "global_seed",
     "register_checkpoint_saver",

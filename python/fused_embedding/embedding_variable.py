@@ -10,6 +10,7 @@ from fused_embedding._tf_private import (
     BaseResourceVariable,
     EagerResourceDeleter,
     colocate_with,
+    could_possibly_record,
     create_handle_data,
     register_serializable,
     set_handle_data,
@@ -161,13 +162,16 @@ class EmbeddingVariable(BaseResourceVariable):
             `[n, dim]` rows.
         """
         variable_accessed(self)
+        insert = self.trainable and not is_inference()
+        if insert and tf.executing_eagerly() and could_possibly_record():
+            self.__dict__["_is_on_tape"] = True  # keras/optimizers.py asks
         with colocate_with(self.handle), branch_gradients():
             return raw_ops.EmbeddingVariableLookup(
                 resource=self.handle,
                 keys=keys,
                 counts=tf.zeros([0], tf.int32) if counts is None else counts,
                 step=global_step_value(),
-                insert=self.trainable and not is_inference(),
+                insert=insert,
                 dtype=self.dtype,
             ).embeddings
 

@@ -208,8 +208,9 @@ def check_refusal(keras, optimizer, in_function):
 
 
 @EACH_KERAS
-def test_table_that_nobody_trains_is_refused(keras):
-    """A lookup for training of a table that the optimizer does not get, in a traced step."""
+@pytest.mark.parametrize("in_function", [False, True])
+def test_table_that_nobody_trains_is_refused(keras, in_function):
+    """A lookup for training of a table that the optimizer does not get."""
     table, _ = make_table(keras, "forgotten")
     scale = ones(keras)
     optimizer = fe.keras.wrap(keras.optimizers.SGD(0.1))
@@ -218,7 +219,6 @@ def test_table_that_nobody_trains_is_refused(keras):
         rows = tf.nn.embedding_lookup(table, [1, 2])
         return tf.reduce_sum(rows * tf.convert_to_tensor(scale))
 
-    @tf.function
     def step(is_inference):
         with tf.GradientTape() as tape:
             if is_inference:
@@ -228,9 +228,13 @@ def test_table_that_nobody_trains_is_refused(keras):
                 value = loss()
         optimizer.apply_gradients(zip(tape.gradient(value, [scale]), [scale], strict=True))
 
+    step = tf.function(step) if in_function else step
+    step(True)
+    loss()  # outside of a step: to see or to insert rows
     step(True)
     with pytest.raises(NotImplementedError, match=r"'forgotten.*is looked up.*never change"):
         step(False)
+    step(True)
 
 
 @EACH_KERAS

@@ -146,11 +146,14 @@ double FindSeconds(EmbeddingTable* table, const Ints& keys) {
 TEST(EmbeddingTableStressTest, KeysCannotBeChosenToCollide) {
   ASSERT_EQ(InverseMix64(Mix64(12345)), 12345u);
   constexpr int64_t kKeys = 50000;
-  Ints random_keys, strides, chosen;
+  Ints random_keys, strides, chosen, chosen_by_seed;
+  const uint64_t key_of_seed = Mix64(TestConfig().initializer.seed + 0xd1b54a32d192ed03ULL);
   for (int64_t i = 0; i < kKeys; ++i) {
     random_keys.push_back(static_cast<int64_t>(Mix64(static_cast<uint64_t>(i))));
     strides.push_back(i << 44);
-    chosen.push_back(static_cast<int64_t>(InverseMix64(static_cast<uint64_t>(i) << 44)));
+    const uint64_t collides = InverseMix64(static_cast<uint64_t>(i) << 44);
+    chosen.push_back(static_cast<int64_t>(collides));
+    chosen_by_seed.push_back(static_cast<int64_t>(collides ^ key_of_seed));
   }
   const auto seconds = [](const Ints& keys) {
     const auto table = MakeTable(TestConfig());
@@ -161,6 +164,7 @@ TEST(EmbeddingTableStressTest, KeysCannotBeChosenToCollide) {
   const double limit = 10 * seconds(random_keys);
   EXPECT_LT(seconds(strides), limit);
   EXPECT_LT(seconds(chosen), limit);
+  EXPECT_LT(seconds(chosen_by_seed), limit);
 }
 
 // --- Memory ---

@@ -213,11 +213,17 @@ def _handles_in_training() -> list[tf.Tensor]:
     return [outer for outer, inner in getattr(graph, "captures", ()) if inner.name in names]
 
 
+def _tables_in_training() -> list[Any]:
+    """Tables with training lookups in the step whose gradients are being applied."""
+    if tf.executing_eagerly():  # since the last step
+        return [table for table in live_tables() if table.__dict__.pop("_is_on_tape", False)]
+    handles = _handles_in_training()
+    return [table for table in live_tables() if any(table.handle is handle for handle in handles)]
+
+
 def _tables_nobody_trains() -> list[Any]:
     """Tables in training that no optimizer has ever updated."""
-    handles = [] if tf.executing_eagerly() else _handles_in_training()
-    untrained = [table for table in live_tables() if not table.__dict__.get("_slot_owners")]
-    return [table for table in untrained if any(table.handle is handle for handle in handles)]
+    return [table for table in _tables_in_training() if not table.__dict__.get("_slot_owners")]
 
 
 def _guarded(method: Callable[..., Any], is_keras_3: bool) -> Callable[..., Any]:

@@ -1,16 +1,15 @@
 #include "tf_ops/core/table/embedding_table.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
-#include <fstream>
 #include <limits>
 #include <mutex>
 #include <new>
 #include <utility>
 
 #include "tf_ops/core/base/hash.h"
+#include "tf_ops/core/base/secret.h"
 #include "tf_ops/core/table/batch_routing.h"
 #include "tf_ops/core/table/table_shard.h"
 
@@ -33,16 +32,6 @@ Status WithoutExceptions(const Body& body) {
   } catch (const std::bad_alloc&) {
     return OutOfMemory();
   }
-}
-
-// Eight bytes that nobody else knows.
-uint64_t Secret() {
-  uint64_t secret = 0;
-  std::ifstream("/dev/urandom", std::ios::binary)
-      .read(reinterpret_cast<char*>(&secret), sizeof(secret));
-  // Where there is no such file: when, and where in memory.
-  const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
-  return Mix64(secret ^ static_cast<uint64_t>(now)) ^ reinterpret_cast<uintptr_t>(&secret);
 }
 
 // Who can tell the hash of a key can choose keys that collide, so it is a secret, new for every

@@ -30,7 +30,8 @@ struct KeyGroup {
 // Rows and the index of their keys. Not thread-safe.
 class KeyedRows {
  public:
-  // `hash_key` makes the hash this table's own: nobody can choose keys that collide.
+  // `hash_key` makes the hash this table's own: who does not know it cannot choose keys that
+  // collide.
   KeyedRows(uint64_t hash_key, double max_load, int64_t row_bytes)
       : hash_key_(hash_key), max_load_(max_load), slab_(row_bytes) {}
   Status Init() { return HashIndex::Create(0, max_load_, &index_); }
