@@ -41,11 +41,11 @@ core-tests: .venv/.done
 	$(STAGE) core-tests tools/core_tests.sh $(BIN) $(JOBS)
 
 test: build core-tests
-	$(STAGE) pytest $(BIN)/python -m pytest -q $(ARGS)
+	$(STAGE) pytest $(BIN)/python -m pytest -q -n $(JOBS) $(ARGS)
 	@$(SUMMARY)
 
 test-oldest:
-	$(STAGE) test-oldest env PYTHON=$(PYTHON) tools/test_oldest.sh $(ARGS)
+	$(STAGE) test-oldest env PYTHON=$(PYTHON) tools/test_oldest.sh $(JOBS) $(ARGS)
 	@$(SUMMARY)
 
 sanitize: .venv/.done

@@ -239,7 +239,7 @@ class TableRestorer {
       FE_RETURN_IF_ERROR(ReadTableFile(paths_[i], table_->config().layout, visitor, &header));
       FE_RETURN_IF_ERROR(AddHeader(i, std::move(header)));
     }
-    return CheckCapacity();
+    return CheckFits(table_->config(), "checkpoint " + paths_[0], num_kept_);
   }
 
   Status Load() {
@@ -330,16 +330,6 @@ class TableRestorer {
     }
   }
 
-  Status CheckCapacity() const {
-    const TableConfig& config = table_->config();
-    const bool is_strict = config.max_capacity > 0 && config.eviction == EvictionPolicy::kNone &&
-                           config.check_mode == CheckMode::kError;
-    if (!is_strict || num_kept_ <= config.max_capacity) return Status();
-    return ResourceExhausted("checkpoint ", paths_[0], " has ", num_kept_,
-                             " rows for a table of max_capacity = ", config.max_capacity,
-                             "; raise it, or choose an eviction policy");
-  }
-
   // Whether the counters mean the same in this table.
   bool KeepsBloom() const {
     const AdmissionConfig& file = header_.admission;
@@ -353,10 +343,7 @@ class TableRestorer {
   }
 
   Status LoadRows(const RowLayout& layout, Span<const char> rows) {
-    // A batch is kept whole, so a table that evicts must be given batches that fit into any shard.
-    const int64_t max_capacity = table_->config().max_capacity;
-    const int64_t max_rows =
-        max_capacity == 0 ? rows.size : std::max(max_capacity / table_->num_shards(), int64_t{1});
+    const int64_t max_rows = RestoredAtOnce(table_->config());
     RowDecoder decoder(layout, table_->layout());
     for (int64_t offset = 0; offset < rows.size; offset += layout.row_bytes()) {
       const char* row = rows.data + offset;

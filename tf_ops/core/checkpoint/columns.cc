@@ -183,6 +183,23 @@ Status CheckSlots(const std::vector<Slot>& slots) {
   return Status();
 }
 
+Status InsertRows(const CpuExec& exec, const EmbeddingTable::Content& rows, EmbeddingTable* table) {
+  const RowLayout& layout = table->config().layout;
+  const int64_t slots_bytes = rows.slot_width * layout.slot_number_bytes();
+  const int64_t step = RestoredAtOnce(table->config());
+  for (int64_t begin = 0, n; begin < rows.keys.size; begin += n) {
+    n = std::min(step, rows.keys.size - begin);
+    EmbeddingTable::Content batch = rows;
+    batch.keys = {rows.keys.data + begin, n};
+    batch.values = rows.values + begin * layout.value_bytes();
+    batch.slots = rows.slots + begin * slots_bytes;
+    batch.frequencies = {rows.frequencies.data + begin, n};
+    batch.versions = {rows.versions.data + begin, n};
+    FE_RETURN_IF_ERROR(table->Upsert(exec, batch));
+  }
+  return Status();
+}
+
 }  // namespace
 
 Status ReplaceContent(const CpuExec& exec, const TableContent& content,
@@ -196,13 +213,14 @@ Status ReplaceContent(const CpuExec& exec, const TableContent& content,
   FilteredKeys filtered;
   FE_RETURN_IF_ERROR(GatherPartition(content, partition, table->config().layout, &rows));
   FE_RETURN_IF_ERROR(FilteredOfPartition(content.filtered, partition, &filtered));
+  FE_RETURN_IF_ERROR(CheckFits(table->config(), "the saved variable", rows.content.keys.size));
   // Nothing was changed before this line.
   table->Clear();
   FE_RETURN_IF_ERROR(table->SetInitializer(content.initializer));
   table->set_step(content.step);
   FE_RETURN_IF_ERROR(
       table->EnsureSlots({content.slots.data(), static_cast<int64_t>(content.slots.size())}));
-  FE_RETURN_IF_ERROR(table->Upsert(exec, rows.content));
+  FE_RETURN_IF_ERROR(InsertRows(exec, rows.content, table));
   FE_RETURN_IF_ERROR(table->RestoreFiltered(filtered));
   return content.bloom.empty() ? Status() : table->RestoreBloom(content.bloom);
 }

@@ -1,5 +1,8 @@
 #include "tf_ops/core/table/table_config.h"
 
+#include <algorithm>
+#include <limits>
+
 namespace fused_embedding {
 namespace {
 
@@ -42,6 +45,20 @@ Status CheckTableConfig(const TableConfig& config) {
   FE_RETURN_IF_ERROR(CheckAdmission(config.admission));
   FE_RETURN_IF_ERROR(CheckCapacity(config));
   return CheckInitializer(config.initializer, config.layout);
+}
+
+Status CheckFits(const TableConfig& config, const std::string& what, int64_t num_rows) {
+  const bool is_strict = config.max_capacity > 0 && config.eviction == EvictionPolicy::kNone &&
+                         config.check_mode == CheckMode::kError;
+  if (!is_strict || num_rows <= config.max_capacity) return Status();
+  return ResourceExhausted(what, " has ", num_rows,
+                           " rows for a table of max_capacity = ", config.max_capacity,
+                           "; raise it, or choose an eviction policy");
+}
+
+int64_t RestoredAtOnce(const TableConfig& config) {
+  if (config.max_capacity == 0) return std::numeric_limits<int64_t>::max();
+  return std::max<int64_t>(config.max_capacity / config.num_shards, 1);
 }
 
 int64_t DefaultShards(int64_t max_capacity) {

@@ -2,6 +2,7 @@
 #define FUSED_EMBEDDING_CORE_TABLE_TABLE_CONFIG_H_
 
 #include <cstdint>
+#include <string>
 
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/table/admission.h"
@@ -35,6 +36,11 @@ struct TableConfig {
 
 // InvalidArgument for a config that makes no sense.
 Status CheckTableConfig(const TableConfig& config);
+// ResourceExhausted where not all of the `num_rows` rows that `what` has can be in the table.
+Status CheckFits(const TableConfig& config, const std::string& what, int64_t num_rows);
+// How many rows to give to Upsert at a time when restoring. A batch is kept whole, so a table that
+// evicts must be given batches that fit into any shard.
+int64_t RestoredAtOnce(const TableConfig& config);
 
 // The shards of a table whose config leaves their number open.
 int64_t DefaultShards(int64_t max_capacity);
