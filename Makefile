@@ -70,7 +70,9 @@ bazel: wheel
 	$(STAGE) bazel tools/bazel_wheel.sh .venv
 	@ls dist/bazel/*.whl
 
+# ccache, where it can be had, compiles the core once for all builds.
 ci:
+	@tools/system_packages.sh ccache >/dev/null 2>&1 || true
 	@$(MAKE) -k FE_IN_CI=1 lint test sanitize wheel bazel test-oldest qemu; \
 	    status=$$?; $(PYTHON) tools/stage.py --summary && exit $$status
 
