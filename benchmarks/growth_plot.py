@@ -13,7 +13,9 @@ from absl import app, flags
 
 from benchmarks import machine, results
 
-_FOLDER = flags.DEFINE_string("folder", None, "Folder of results; by default the newest result's.")
+_FOLDER = flags.DEFINE_string(
+    "folder", None, "Folder of results; by default the machine with most."
+)
 _OUTPUT = flags.DEFINE_string("output", str(machine.ROOT / "docs/growth.svg"), "Image file.")
 
 _OURS, _LIMIT = "#2b6cb0", "#9a9a9a"

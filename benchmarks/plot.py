@@ -13,7 +13,9 @@ from absl import app, flags
 
 from benchmarks import machine, results
 
-_FOLDER = flags.DEFINE_string("folder", None, "Folder of results; by default the newest result's.")
+_FOLDER = flags.DEFINE_string(
+    "folder", None, "Folder of results; by default the machine with most."
+)
 _OUTPUT = flags.DEFINE_string("output", str(machine.ROOT / "docs/performance.svg"), "Image file.")
 _THREADS = flags.DEFINE_integer("threads", 1, "Which results.")
 _WORKLOAD = flags.DEFINE_list("workload", ["W1", "W2", "W3"], "Which results, one panel each.")

@@ -42,9 +42,14 @@ def newest(folder: pathlib.Path) -> list[dict]:
 
 
 def default_folder() -> pathlib.Path:
-    """Returns the folder with the newest result of all machines."""
-    files = machine.RESULTS.glob("*/*.json")
-    return max(files, key=lambda path: load(path)["date"]).parent
+    """Returns the folder of the machine on which most was measured; of several, the newest."""
+
+    def completeness(folder: pathlib.Path) -> tuple[int, str]:
+        records = newest(folder)
+        return len(records), max(record["date"] for record in records)
+
+    folders = {path.parent for path in machine.RESULTS.glob("*/*.json")}
+    return max(folders, key=completeness)
 
 
 def caption(records: list[dict]) -> str:

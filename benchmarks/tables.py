@@ -10,7 +10,9 @@ from absl import app, flags
 
 from benchmarks import keyed_reports, machine, results
 
-_FOLDER = flags.DEFINE_string("folder", None, "Folder of results; by default the newest result's.")
+_FOLDER = flags.DEFINE_string(
+    "folder", None, "Folder of results; by default the machine with most."
+)
 
 PAGE = machine.ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- begin generated -->", "<!-- end generated -->"
