@@ -29,13 +29,16 @@ def int64(*values):
     return np.array(values, np.int64)
 
 
-def assert_close(got, want, terms=8, err_msg=""):
-    """Floats agree within `terms` roundings of the dtype of `got`, relative to the largest."""
+def assert_close(got, want, terms=8, err_msg="", scale=0.0):
+    """Floats agree within `terms` roundings of the dtype of `got`, relative to the largest.
+
+    `scale` is the size of what was added up, where that may cancel: largest then are the parts.
+    """
     eps = EPS[tf.as_dtype(got.dtype)]
     got, want = np.asarray(got).astype(np.float64), np.asarray(want, np.float64)
     assert got.shape == want.shape, f"{err_msg}: shape {got.shape}, want {want.shape}"
     finite = np.abs(want[np.isfinite(want)])
-    atol = terms * eps * (finite.max() if finite.size else 0.0)
+    atol = terms * eps * max(scale, finite.max() if finite.size else 0.0)
     np.testing.assert_allclose(got, want, rtol=terms * eps, atol=atol, err_msg=err_msg)
 
 

@@ -28,7 +28,9 @@ def assert_matches_oracle(version, batch, options, table, *dtypes):
     got, want = run(version, batch, options, table, *dtypes)
     assert len(got) == options.num_shards
     for p, (g, w) in enumerate(zip(got, want, strict=True)):
-        assert_close(g, w, terms=4 * len(batch.ids) + 12, err_msg=f"shard {p}")
+        # Of a clipped embedding the part along it goes: with one value, all of about 1.
+        scale = 0.0 if options.max_norm is None else 1.0
+        assert_close(g, w, terms=4 * len(batch.ids) + 12, err_msg=f"shard {p}", scale=scale)
 
 
 @pytest.mark.parametrize("is_weighted", [False, True], ids=["unweighted", "weighted"])

@@ -29,11 +29,11 @@ def train(program, batches):
 
 
 def beside(program, is_done, action):
-    """Repeats an action until the training is done; a list of what it returned."""
+    """Repeats an action until the training is done, twice at least; what it returned."""
     results = []
 
     def body():
-        while not is_done.is_set():
+        while not is_done.is_set() or len(results) < 2:
             results.append(action())
 
     return body, results
