@@ -24,7 +24,8 @@ PHASES = ("forward", "gradient", "sgd", "adagrad")
 # Those that need nothing but stock TensorFlow and tables with a vocabulary.
 SYSTEMS = (
     *("v2", "v1", "stock", "plain", "columns_v2", "columns_stock"),
-    *("v2_default", "stock_default"),
+    *("v2_fused", "stock_fused"),
+    *("v2_default", "stock_default", "v2_fused_default"),
 )
 
 _WORKLOAD = flags.DEFINE_list("workload", ["W1", "W2", "W3"], "Names from benchmarks/workloads.py.")

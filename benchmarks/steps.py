@@ -6,6 +6,7 @@ rows that batch 0 touches. Systems of a runner with tables of one kind work on t
 """
 
 from collections.abc import Sequence
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,14 @@ from benchmarks import kernels, systems, timing, variables, workloads
 LEARNING_RATE = 0.01
 
 
+def _make_optimizers(train: ModuleType) -> dict[str, tf.compat.v1.train.Optimizer]:
+    """Returns the optimizer of each training phase."""
+    return {
+        "sgd": train.GradientDescentOptimizer(LEARNING_RATE),
+        "adagrad": train.AdagradOptimizer(LEARNING_RATE),
+    }
+
+
 class Program:
     """Builds what a phase of a system computes; shared by both runners."""
 
@@ -23,11 +32,14 @@ class Program:
         self.workload = workload
         kinds = dict.fromkeys(systems.SYSTEMS[name].tables for name in names)
         self.tables = {kind: variables.KINDS[kind](workload) for kind in kinds}
-        v1_train = tf.compat.v1.train
-        self.optimizers = {
-            "sgd": v1_train.GradientDescentOptimizer(LEARNING_RATE),
-            "adagrad": v1_train.AdagradOptimizer(LEARNING_RATE),
-        }
+        self.optimizers = _make_optimizers(tf.compat.v1.train)
+        self._optimizers_of = {"stock": self.optimizers}
+        if any(systems.SYSTEMS[name].optimizers == "fused" for name in names):
+            import fused_embedding as fe
+
+            self._optimizers_of["fused"] = fused = _make_optimizers(fe.train)
+            # Both work on the same slots: memory holds them once, and the check sees them.
+            fused["adagrad"]._slots = self.optimizers["adagrad"]._slots
         rng = np.random.default_rng(0)
         shape = (workload.batch_size, workload.num_columns * workload.dim)
         self._top_grad = rng.normal(0.0, 1e-3, shape).astype(np.float32)
@@ -48,7 +60,7 @@ class Program:
         self, name: str, phase: str, gradients: list[tf.IndexedSlices], trained: list
     ) -> tf.Operation:
         """Returns the update of all tables."""
-        optimizer = self.optimizers[phase]
+        optimizer = self._optimizers_of[systems.SYSTEMS[name].optimizers][phase]
         if systems.SYSTEMS[name].tables == "tfra":
             from tensorflow_recommenders_addons import dynamic_embedding
 

@@ -10,6 +10,7 @@ from benchmarks import variables, workloads
 
 PHASES = ("forward", "gradient", "sgd", "adagrad")
 _TRAINING = ("forward", "sgd", "adagrad")
+_UPDATING = ("sgd", "adagrad")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,6 +158,7 @@ class System:
         one_hot_only: whether the system cannot take invalid ids and several ids in a row.
         session_only: whether the system needs a graph of TensorFlow 1.
         phases: what the system can do.
+        optimizers: whose v1 optimizers train it: "stock" TensorFlow's or "fused", of fe.train.
     """
 
     lookup: Lookup
@@ -166,12 +168,16 @@ class System:
     one_hot_only: bool = False
     session_only: bool = False
     phases: tuple[str, ...] = PHASES
+    optimizers: str = "stock"
 
 
 SYSTEMS = {
     "v2": System(_fused("v2"), is_ours=True),
     "v1": System(_fused("v1"), is_ours=True),
     "stock": System(_each_column(_stock)),
+    # The same with the optimizers of fe.train.
+    "v2_fused": System(_fused("v2"), is_ours=True, phases=_UPDATING, optimizers="fused"),
+    "stock_fused": System(_each_column(_stock), is_ours=True, phases=_UPDATING, optimizers="fused"),
     # Tables without a vocabulary. A training lookup finds or inserts, counts and dates; one without
     # inserting does what the peer's always does.
     "ev_v2": System(_fused("v2"), "embedding_variable", is_ours=True),
@@ -189,4 +195,7 @@ SYSTEMS = {
     ),
     "v2_default": System(_fused("v2"), is_ours=True, arithmetic=True),
     "stock_default": System(_each_column(_stock), arithmetic=True),
+    "v2_fused_default": System(
+        _fused("v2"), is_ours=True, arithmetic=True, phases=_UPDATING, optimizers="fused"
+    ),
 }

@@ -27,6 +27,8 @@ _NAMES = (
     "EmbeddingVariableUpsert",
     "FusedEmbeddingGather",
     "FusedEmbeddingResourceGather",
+    "FusedEmbeddingResourceSparseApply",
+    "FusedEmbeddingSparseApply",
     "FusedEmbeddingSparsePostLookUp",
     "FusedEmbeddingSparsePostLookUpGrad",
     "FusedEmbeddingSparsePostLookUpV2",

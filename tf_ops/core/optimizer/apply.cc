@@ -60,14 +60,6 @@ std::string Join(const Strings& strings) {
   return joined;
 }
 
-Status CheckHyperparameters(const RuleInfo& rule, Span<const double> hyperparameters) {
-  const int64_t num_required = static_cast<int64_t>(rule.hyperparameters.size());
-  if (hyperparameters.size == num_required) return Status();
-  return InvalidArgument("rule ", rule.name, " takes ", num_required, " hyperparameters, but got ",
-                         hyperparameters.size,
-                         "; give, in this order: ", Join(rule.hyperparameters));
-}
-
 // Byte offsets of `slots` in a row; false if one is not there. Called for each group of rows: it
 // allocates nothing.
 bool FindSlots(const RowLayout& layout, const std::vector<Slot>& slots, SlotOffsets* offsets) {
@@ -109,10 +101,19 @@ Status FindRule(const std::string& name, RuleInfo* info) {
     if (name != rules[i].name) continue;
     info->name = name;
     info->hyperparameters.assign(rules[i].hyperparameters.begin(), rules[i].hyperparameters.end());
+    info->num_slots = rules[i].slots.size;
     info->index = i;
     return Status();
   }
   return InvalidArgument("rule must be one of ", Join(names), ", got ", name);
+}
+
+Status CheckHyperparameters(const RuleInfo& rule, Span<const double> hyperparameters) {
+  const int64_t num_required = static_cast<int64_t>(rule.hyperparameters.size());
+  if (hyperparameters.size == num_required) return Status();
+  return InvalidArgument("rule ", rule.name, " takes ", num_required, " hyperparameters, but got ",
+                         hyperparameters.size,
+                         "; give, in this order: ", Join(rule.hyperparameters));
 }
 
 Status Apply(const CpuExec& exec, const RuleInfo& rule, const ApplyInput& in,

@@ -21,11 +21,15 @@ struct RuleInfo {
   // Slots of a row, without the prefix of the optimizer: {"accumulator", dim, initial}. The initial
   // value may come from a hyperparameter ("initial_accumulator_value").
   std::vector<Slot> Slots(int64_t dim, Span<const double> hyperparameters) const;
+  int64_t num_slots = 0;
   int64_t index = -1;
 };
 
 // InvalidArgument, naming those that exist, for a rule that does not.
 Status FindRule(const std::string& name, RuleInfo* info);
+
+// InvalidArgument, naming those that the rule takes, for another number of them.
+Status CheckHyperparameters(const RuleInfo& rule, Span<const double> hyperparameters);
 
 struct ApplyInput {
   Span<const int64_t> keys;     // [n] distinct

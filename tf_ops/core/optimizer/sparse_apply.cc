@@ -1,0 +1,286 @@
+#include "tf_ops/core/optimizer/sparse_apply.h"
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include "tf_ops/core/base/dtype.h"
+#include "tf_ops/core/base/simd.h"
+#include "tf_ops/core/lookup/row_math.h"
+#include "tf_ops/core/lookup/unique.h"
+#include "tf_ops/core/optimizer/rules.h"
+
+namespace fused_embedding {
+namespace {
+
+// Rows in flight.
+constexpr int64_t kPrefetchDistance = 16;
+
+// Rows [begin, end) of a plan, of one table.
+struct RowRange {
+  const SparseUpdate* update = nullptr;
+  DistinctRows* distinct = nullptr;
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+// --- The rules, on rows of arrays ---
+
+template <typename T, typename Rule, size_t... kSlot>
+FE_INLINE void UpdateRow(const Rule& rule, T* value, const T* grad, int64_t dim, T* const* slots,
+                         std::index_sequence<kSlot...>) {
+  using C = ComputeType<T>;
+  if constexpr (std::is_same_v<T, C>) {
+    rule.Update(value, grad, dim, slots[kSlot]...);
+  } else {
+    // Stock keeps the slots of a 16-bit variable in 16 bits: they are computed on as C, a block at
+    // a time, and rounded once.
+    for (int64_t first = 0; first < dim; first += kBlockWidth) {
+      const int64_t width = std::min(kBlockWidth, dim - first);
+      [[maybe_unused]] C wide[sizeof...(kSlot) + 1][kBlockWidth];
+      const auto load = [&](const T* slot, C* block) FE_INLINE_LAMBDA {
+        for (int64_t d = 0; d < width; ++d) block[d] = Load(slot[first + d]);
+      };
+      const auto store = [&](const C* block, T* slot) FE_INLINE_LAMBDA {
+        for (int64_t d = 0; d < width; ++d) Store(block[d], &slot[first + d]);
+      };
+      (load(slots[kSlot], wide[kSlot]), ...);
+      rule.Update(value + first, grad + first, width, wide[kSlot]...);
+      (store(wide[kSlot], slots[kSlot]), ...);
+    }
+  }
+}
+
+template <typename T, typename Rule>
+FE_INLINE void UpdateEachRow(const Rule& rule, const RowRange& range) {
+  constexpr size_t kNumSlots = Rule::kSlots.size();
+  const SparseUpdate& update = *range.update;
+  const int64_t dim = update.dim;
+  const int64_t row_bytes = dim * static_cast<int64_t>(sizeof(T));
+  const Span<const int64_t> rows = range.distinct->rows;
+  const char* grads = range.distinct->has_repeats ? range.distinct->sums.span().data : update.grads;
+  const auto prefetch = [&](int64_t i) FE_INLINE_LAMBDA {
+    if (i >= range.end) return;
+    PrefetchRow(update.values + rows[i] * row_bytes, row_bytes);
+    for (size_t k = 0; k < kNumSlots; ++k) {
+      PrefetchRow(update.slots[k] + rows[i] * row_bytes, row_bytes);
+    }
+  };
+  for (int64_t i = 0; i < kPrefetchDistance; ++i) prefetch(range.begin + i);
+  for (int64_t i = range.begin; i < range.end; ++i) {
+    prefetch(i + kPrefetchDistance);
+    T* slots[kNumSlots + 1];
+    for (size_t k = 0; k < kNumSlots; ++k) {
+      slots[k] = reinterpret_cast<T*>(update.slots[k] + rows[i] * row_bytes);
+    }
+    UpdateRow(rule, reinterpret_cast<T*>(update.values + rows[i] * row_bytes),
+              reinterpret_cast<const T*>(grads + i * row_bytes), dim, slots,
+              std::make_index_sequence<kNumSlots>());
+  }
+}
+
+using UpdateRange = void (*)(const double* hyperparameters, const RowRange& range);
+
+template <typename Rule, typename T>
+void UpdateRangeBy(const double* hyperparameters, const RowRange& range) {
+  const Rule rule(hyperparameters);
+  WithSimd([&]() FE_INLINE_LAMBDA { UpdateEachRow<T>(rule, range); });
+}
+
+template <typename Rule>
+constexpr bool WorksValueByValue() {
+  for (const RuleSlot& slot : Rule::kSlots) {
+    if (slot.width != SlotWidth::kDim) return false;
+  }
+  return true;
+}
+
+// Null for a rule that does not work value by value.
+template <typename Rule, typename T>
+constexpr UpdateRange UpdateRangeOf() {
+  if constexpr (WorksValueByValue<Rule>()) {
+    static_assert(Rule::kSlots.size() <= kMaxArraySlots);
+    return UpdateRangeBy<Rule, T>;
+  } else {
+    return nullptr;
+  }
+}
+
+template <typename T>
+UpdateRange UpdateRangeOfRule(int64_t rule) {
+#define FE_UPDATE_RANGE(Rule) UpdateRangeOf<Rule<ComputeType<T>>, T>(),
+  static constexpr UpdateRange kFunctions[] = {FE_FOR_EACH_RULE(FE_UPDATE_RANGE)};
+#undef FE_UPDATE_RANGE
+  return kFunctions[rule];
+}
+
+// --- Sums of the gradients of a row ---
+
+// Adds the occurrences of each row in the range, in ComputeType, and rounds the sum once.
+template <typename T>
+FE_INLINE void SumEachRow(const RowRange& range) {
+  using C = ComputeType<T>;
+  const int64_t dim = range.update->dim;
+  const PairGroups& occurrences = range.distinct->occurrences;
+  const T* grads = reinterpret_cast<const T*>(range.update->grads);
+  T* sums = reinterpret_cast<T*>(range.distinct->sums.data());
+  for (int64_t row = range.begin; row < range.end; ++row) {
+    ForEachBlock(dim, [&](auto width_constant, int64_t column, int64_t width) FE_INLINE_LAMBDA {
+      constexpr int64_t kWidth = decltype(width_constant)::value;
+      C block[kBlockWidth] = {};
+      for (int64_t i = occurrences.begin(row); i < occurrences.end(row); ++i) {
+        AddScaled<kWidth>(C{1}, grads + occurrences.pair(i) * dim + column, width, block);
+      }
+      StoreScaled<kWidth>(C{1}, block, width, sums + row * dim + column);
+    });
+  }
+}
+
+template <typename T>
+void UpdateRangeOfType(const SparseApplyInput& in, const RowRange& range) {
+  if (range.distinct->has_repeats) WithSimd([&]() FE_INLINE_LAMBDA { SumEachRow<T>(range); });
+  UpdateRangeOfRule<T>(in.rule.index)(in.hyperparameters.data, range);
+}
+
+void UpdateRows(const SparseApplyInput& in, const RowRange& range) {
+  switch (range.update->type) {
+    case ValueType::kFloat:
+      return UpdateRangeOfType<float>(in, range);
+    case ValueType::kDouble:
+      return UpdateRangeOfType<double>(in, range);
+    case ValueType::kHalf:
+      return UpdateRangeOfType<Half>(in, range);
+    case ValueType::kBFloat16:
+      return UpdateRangeOfType<BFloat16>(in, range);
+  }
+}
+
+// --- Finding the distinct rows ---
+
+Status ReadIndices(const RowIndices& indices, DistinctRows* distinct) {
+  if (indices.int64s != nullptr || indices.size == 0) {
+    distinct->rows = {indices.int64s, indices.size};
+    return Status();
+  }
+  FE_RETURN_IF_ERROR(distinct->owned_rows.Allocate(indices.size));
+  std::copy_n(indices.int32s, indices.size, distinct->owned_rows.data());
+  distinct->rows = distinct->owned_rows.span();
+  return Status();
+}
+
+// Checks rows, and says whether each is above the one before: such rows are distinct.
+Status CheckRows(Span<const int64_t> rows, int64_t table, int64_t num_rows, bool* is_ascending) {
+  bool is_sorted = true, is_inside = true;
+  int64_t previous = -1;
+  for (const int64_t row : rows) {
+    // Negative indices are huge unsigned ones, so one comparison checks both limits.
+    is_inside &= static_cast<uint64_t>(row) < static_cast<uint64_t>(num_rows);
+    is_sorted &= row > previous;
+    previous = row;
+  }
+  *is_ascending = is_sorted;
+  if (is_inside) return Status();
+  const int64_t* bad = std::find_if(rows.begin(), rows.end(),
+                                    [&](int64_t row) { return row < 0 || row >= num_rows; });
+  return InvalidArgument("index ", *bad, " at position ", bad - rows.begin(), " of indices[", table,
+                         "] is outside [0, ", num_rows,
+                         "), the rows of its variable; no variable was changed: give indices of "
+                         "rows that the variable has");
+}
+
+// Leaves the rows as they are if they turn out to be distinct.
+Status MergeRepeats(const CpuExec& exec, const SparseUpdate& update, DistinctRows* distinct) {
+  const Span<const int64_t> rows = distinct->rows;
+  if (rows.size > std::numeric_limits<int32_t>::max()) {
+    return InvalidArgument("a gradient can have at most ", std::numeric_limits<int32_t>::max(),
+                           " rows, got ", rows.size, "; use a smaller batch");
+  }
+  Buffer<int32_t> unique_idx;
+  FE_RETURN_IF_ERROR(unique_idx.Allocate(rows.size));
+  UniquePlan<int64_t> unique;
+  FE_RETURN_IF_ERROR(PlanUnique(exec, rows, unique_idx.span(), &unique));
+  if (unique.num_unique == rows.size) return Status();
+  const Span<const int32_t> groups = unique_idx.span();
+  FE_RETURN_IF_ERROR(GroupByUnique(groups, unique.num_unique, &distinct->occurrences));
+  FE_RETURN_IF_ERROR(
+      distinct->sums.Allocate(unique.num_unique * update.dim * ValueBytes(update.type)));
+  distinct->has_repeats = true;
+  distinct->owned_rows = std::move(unique.unique_ids);
+  distinct->rows = {distinct->owned_rows.data(), unique.num_unique};
+  return Status();
+}
+
+Status PlanTable(const CpuExec& exec, const SparseUpdate& update, int64_t table,
+                 DistinctRows* distinct) {
+  FE_RETURN_IF_ERROR(ReadIndices(update.indices, distinct));
+  bool is_ascending = false;
+  FE_RETURN_IF_ERROR(CheckRows(distinct->rows, table, update.num_rows, &is_ascending));
+  return is_ascending ? Status() : MergeRepeats(exec, update, distinct);
+}
+
+// A table a thread; a single one shares its threads out itself.
+Status PlanTables(const CpuExec& exec, const std::vector<SparseUpdate>& updates,
+                  std::vector<DistinctRows>* tables) {
+  tables->resize(updates.size());
+  if (updates.size() == 1) return PlanTable(exec, updates[0], 0, tables->data());
+  int64_t num_indices = 0;
+  for (const SparseUpdate& update : updates) num_indices += update.indices.size;
+  const int64_t num_tables = static_cast<int64_t>(updates.size());
+  std::vector<Status> statuses(updates.size());
+  const int64_t table_ns = num_tables == 0 ? 0 : 5 * num_indices / num_tables;
+  exec.ParallelFor(num_tables, table_ns, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const auto table = static_cast<size_t>(i);
+      statuses[table] = PlanTable(SerialExec(), updates[table], i, &(*tables)[table]);
+    }
+  });
+  const auto failed = std::find_if(statuses.begin(), statuses.end(),
+                                   [](const Status& status) { return !status.ok(); });
+  return failed == statuses.end() ? Status() : *failed;
+}
+
+}  // namespace
+
+Status CheckRuleForArrays(const RuleInfo& rule) {
+  if (UpdateRangeOfRule<float>(rule.index) != nullptr) return Status();
+  return InvalidArgument("rule ", rule.name,
+                         " keeps one number a row, but slots of the shape of the variable are "
+                         "required; use it on an EmbeddingVariable");
+}
+
+Status PlanSparseApply(const CpuExec& exec, const SparseApplyInput& in, SparseApplyPlan* plan) {
+  FE_RETURN_IF_ERROR(CheckRuleForArrays(in.rule));
+  FE_RETURN_IF_ERROR(CheckHyperparameters(in.rule, in.hyperparameters));
+  FE_RETURN_IF_ERROR(PlanTables(exec, in.updates, &plan->tables));
+  plan->splits.assign(1, 0);
+  for (const DistinctRows& table : plan->tables) {
+    plan->splits.push_back(plan->splits.back() + table.rows.size);
+  }
+  return Status();
+}
+
+void RunSparseApply(const CpuExec& exec, const SparseApplyInput& in, SparseApplyPlan* plan) {
+  const std::vector<int64_t>& splits = plan->splits;
+  const int64_t num_rows = splits.back();
+  int64_t num_bytes = 0;
+  for (size_t i = 0; i < in.updates.size(); ++i) {
+    const SparseUpdate& update = in.updates[i];
+    num_bytes += plan->tables[i].rows.size * update.dim * ValueBytes(update.type);
+  }
+  const int64_t num_arrays = 2 + in.rule.num_slots;  // values, gradients, slots
+  const int64_t row_ns = 20 + num_arrays * num_bytes / (16 * std::max<int64_t>(num_rows, 1));
+  exec.ParallelFor(num_rows, row_ns, [&](int64_t begin, int64_t end) {
+    auto next = std::upper_bound(splits.begin(), splits.end(), begin);
+    while (begin < end) {
+      const auto table = static_cast<size_t>(next - splits.begin() - 1);
+      const int64_t first = splits[table], stop = std::min(end, *next);
+      UpdateRows(in, {&in.updates[table], &plan->tables[table], begin - first, stop - first});
+      begin = stop;
+      ++next;
+    }
+  });
+}
+
+}  // namespace fused_embedding

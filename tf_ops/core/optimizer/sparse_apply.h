@@ -1,0 +1,77 @@
+// Stage 7 for tables that are arrays: one optimizer step on the rows that gradients name, of all
+// tables of a step at once, values and slots updated in place.
+//
+//   indices [7, 3, 7], grads [a, b, c]  ->  row 7 is updated once, by a + c; row 3 by b
+//
+// A row has one owner, and the gradients of an index are added in input order: the same bits for
+// any number of threads.
+
+#ifndef FUSED_EMBEDDING_CORE_OPTIMIZER_SPARSE_APPLY_H_
+#define FUSED_EMBEDDING_CORE_OPTIMIZER_SPARSE_APPLY_H_
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "tf_ops/core/base/buffer.h"
+#include "tf_ops/core/base/exec.h"
+#include "tf_ops/core/base/span.h"
+#include "tf_ops/core/base/status.h"
+#include "tf_ops/core/lookup/pairs.h"
+#include "tf_ops/core/optimizer/apply.h"
+#include "tf_ops/core/table/row_layout.h"
+
+namespace fused_embedding {
+
+constexpr size_t kMaxArraySlots = 3;  // of a rule whose slots all have a number for each value
+
+// Rows of a table, as integers of either type.
+struct RowIndices {
+  int64_t size = 0;
+  const int64_t* int64s = nullptr;
+  const int32_t* int32s = nullptr;  // if there are no int64s
+};
+
+// A table, its slots, and the gradient of some of its rows; all of one type. Tables must not
+// overlap.
+struct SparseUpdate {
+  ValueType type = ValueType::kFloat;
+  int64_t num_rows = 0;
+  int64_t dim = 0;
+  char* values = nullptr;                        // [num_rows, dim]
+  std::array<char*, kMaxArraySlots> slots = {};  // [num_rows, dim] each, in the rule's order
+  RowIndices indices;                            // [n], any order, any repeats
+  const char* grads = nullptr;                   // [n, dim]
+};
+
+struct SparseApplyInput {
+  RuleInfo rule;  // with no slot of one number a row
+  std::vector<SparseUpdate> updates;
+  Span<const double> hyperparameters;
+};
+
+// The rows of a table that have a gradient, each once.
+struct DistinctRows {
+  Span<const int64_t> rows;
+  Buffer<int64_t> owned_rows;  // what `rows` may refer to
+  bool has_repeats = false;    // then, and else the gradient is used as it is:
+  PairGroups occurrences;      // of each row, in the gradient
+  Buffer<char> sums;           // [rows.size, dim], written by Run
+};
+
+struct SparseApplyPlan {
+  std::vector<DistinctRows> tables;
+  std::vector<int64_t> splits;  // [num_tables + 1] how many rows the tables before have together
+};
+
+// Whether the rule works value by value, so that arrays of the table's shape hold its slots.
+Status CheckRuleForArrays(const RuleInfo& rule);
+
+// Checks hyperparameters and indices and finds the distinct rows; changes nothing.
+Status PlanSparseApply(const CpuExec& exec, const SparseApplyInput& in, SparseApplyPlan* plan);
+
+void RunSparseApply(const CpuExec& exec, const SparseApplyInput& in, SparseApplyPlan* plan);
+
+}  // namespace fused_embedding
+
+#endif  // FUSED_EMBEDDING_CORE_OPTIMIZER_SPARSE_APPLY_H_
