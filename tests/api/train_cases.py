@@ -1,5 +1,6 @@
 """One training program on an EmbeddingVariable and on the stock variable that it must equal."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -14,15 +15,20 @@ v1 = tf.compat.v1
 NUM_IDS, DIM = 12, 3
 ROWS = np.random.RandomState(7).standard_normal((NUM_IDS, DIM)).astype(np.float32)
 
-STOCK_OPTIMIZERS: dict[str, Callable[..., Any]] = {
-    "gradient_descent": lambda lr=0.1: v1.train.GradientDescentOptimizer(lr),
-    "momentum": lambda lr=0.1: v1.train.MomentumOptimizer(lr, 0.9),
-    "nesterov": lambda lr=0.1: v1.train.MomentumOptimizer(lr, 0.7, use_nesterov=True),
-    "adagrad": lambda lr=0.1: v1.train.AdagradOptimizer(lr, initial_accumulator_value=0.2),
-    "rmsprop": lambda lr=0.1: v1.train.RMSPropOptimizer(lr, decay=0.8, momentum=0.5, epsilon=1e-3),
-    "centered_rmsprop": lambda lr=0.1: v1.train.RMSPropOptimizer(lr, epsilon=1e-3, centered=True),
-    "adam": lambda lr=0.1: v1.train.AdamOptimizer(lr, beta1=0.8, beta2=0.95, epsilon=1e-4),
-    "ftrl": lambda lr=0.1: v1.train.FtrlOptimizer(
+# By the module that has them: tf.compat.v1.train or fe.train.
+OPTIMIZERS: dict[str, Callable[..., Any]] = {
+    "gradient_descent": lambda train, lr=0.1: train.GradientDescentOptimizer(lr),
+    "momentum": lambda train, lr=0.1: train.MomentumOptimizer(lr, 0.9),
+    "nesterov": lambda train, lr=0.1: train.MomentumOptimizer(lr, 0.7, use_nesterov=True),
+    "adagrad": lambda train, lr=0.1: train.AdagradOptimizer(lr, initial_accumulator_value=0.2),
+    "rmsprop": lambda train, lr=0.1: train.RMSPropOptimizer(
+        lr, decay=0.8, momentum=0.5, epsilon=1e-3
+    ),
+    "centered_rmsprop": lambda train, lr=0.1: train.RMSPropOptimizer(
+        lr, epsilon=1e-3, centered=True
+    ),
+    "adam": lambda train, lr=0.1: train.AdamOptimizer(lr, beta1=0.8, beta2=0.95, epsilon=1e-4),
+    "ftrl": lambda train, lr=0.1: train.FtrlOptimizer(
         lr,
         learning_rate_power=-0.6,
         initial_accumulator_value=0.3,
@@ -31,9 +37,12 @@ STOCK_OPTIMIZERS: dict[str, Callable[..., Any]] = {
         l2_shrinkage_regularization_strength=0.02,
         beta=0.05,
     ),
-    "ftrl_of_deeprec": lambda lr=0.1: v1.train.FtrlOptimizer(
+    "ftrl_of_deeprec": lambda train, lr=0.1: train.FtrlOptimizer(
         lr, l1_regularization_strength=2.0, l2_regularization_strength=0.00001
     ),
+}
+STOCK_OPTIMIZERS: dict[str, Callable[..., Any]] = {
+    name: functools.partial(make, v1.train) for name, make in OPTIMIZERS.items()
 }
 
 
