@@ -129,7 +129,9 @@ def mutate_list(rng, values):
     if not values:
         return values
     at = int(rng.integers(len(values)))
-    return [*values[:at], mutate_array(rng, values[at]), *values[at + 1 :]]
+    is_handle = isinstance(values[at], tf.Tensor) and values[at].dtype == tf.resource
+    spoil = other_resource if is_handle else mutate_array
+    return [*values[:at], spoil(rng, values[at]), *values[at + 1 :]]
 
 
 def mutate_array(rng, array):
@@ -158,6 +160,12 @@ def other_resources():
     return variable, (variable.handle, deleted, handles, handles[:0], handles[:1], tf.constant(1.0))
 
 
+def other_resource(rng, _):
+    """A handle of something else."""
+    choices = other_resources()[1]
+    return choices[rng.integers(len(choices))]
+
+
 def mutate(rng, args):
     """Spoils one argument of a copy of `args`."""
     name = sorted(args)[rng.integers(len(args))]
@@ -165,8 +173,7 @@ def mutate(rng, args):
     if isinstance(value, bool):
         value = not value
     elif name == "resource":
-        choices = other_resources()[1]
-        value = choices[rng.integers(len(choices))]
+        value = other_resource(rng, value)
     elif name in ATTRS and not isinstance(value, np.ndarray):
         value = ATTRS[name][rng.integers(len(ATTRS[name]))]
     elif isinstance(value, list):

@@ -391,6 +391,25 @@ def test_rejects_a_variable_that_is_not_initialised():
             session.run(operation)
 
 
+def test_rejects_what_is_no_handle_of_a_variable():
+    text = tf.Variable(["text"])
+    held = text.read_value()
+    with pytest.raises(InvalidArgumentError, match="holds string"):
+        apply([text], [], [gradient([0])], [[0]])
+    assert held.numpy() == [b"text"]
+    handles = tf.stack([text.handle, text.handle])
+    for handle in (handles, handles[:0]):
+        with pytest.raises(InvalidArgumentError, match="must be one handle|Empty resource handle"):
+            raw_ops.FusedEmbeddingResourceSparseApply(
+                variables=[handle],
+                slots=[],
+                grads=[tf.zeros([0, 1])],
+                indices=[tf.zeros([0], tf.int64)],
+                hyperparameters=tf.constant([LR], tf.float64),
+                rule="sgd",
+            )
+
+
 def test_shape_function():
     with tf.Graph().as_default():
         variable = v1.get_variable("v", [NUM_ROWS, DIM], use_resource=True)

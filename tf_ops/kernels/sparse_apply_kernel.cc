@@ -251,6 +251,11 @@ class ResourceSparseApplyOp final : public SparseApplyOp {
 
   static absl::Status FindVariable(OpKernelContext* ctx, int input,
                                    tensorflow::core::RefCountPtr<Var>* variable) {
+    const Tensor& handle = ctx->input(input);
+    if (handle.NumElements() != 1) {
+      return ToTfStatus(InvalidArgument(
+          "each of variables and slots must be one handle, got shape ", ShapeOf(handle)));
+    }
     const absl::Status status = LookupResource(ctx, HandleFromInput(ctx, input), variable);
     return absl::IsNotFound(status) ? NotInitialized() : status;
   }
@@ -264,7 +269,9 @@ class ResourceSparseApplyOp final : public SparseApplyOp {
   static absl::Status MakeWritable(OpKernelContext* ctx, Var* variable) {
     Tensor* tensor = variable->tensor();
     if (!variable->is_initialized || !tensor->IsInitialized()) return NotInitialized();
-    if (tensor->RefCountIsOne() || tensor->NumElements() == 0) return absl::OkStatus();
+    // What is not plain bytes is of no type that can be trained, as the checks will say.
+    const bool is_plain = tensorflow::DataTypeCanUseMemcpy(tensor->dtype());
+    if (tensor->RefCountIsOne() || tensor->NumElements() == 0 || !is_plain) return absl::OkStatus();
     Tensor copy;
     const absl::Status status = ctx->allocate_temp(tensor->dtype(), tensor->shape(), &copy);
     if (!status.ok()) return status;
