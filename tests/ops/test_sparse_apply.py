@@ -1,5 +1,7 @@
 """The ops that update rows of ordinary variables: against stock's optimizers, and their limits."""
 
+import threading
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -274,6 +276,26 @@ def test_beside_stocks_sparse_updates():
     assert_close(variable.numpy(), want.numpy())
 
 
+def test_concurrent_steps_are_whole():
+    """Whatever the order in which they name the variables: none is lost, none waits forever."""
+    num_threads, num_steps = 4, 50
+    variables = [tf.Variable(tf.zeros([NUM_ROWS, DIM])) for _ in range(3)]
+    grad = np.ones((NUM_ROWS, DIM), np.float32)
+
+    def work(thread):
+        mine = variables if thread % 2 else variables[::-1]
+        for _ in range(num_steps):
+            apply(mine, [], [grad] * 3, [list(range(NUM_ROWS))] * 3, hyperparameters=[1.0])
+
+    threads = [threading.Thread(target=work, args=[i]) for i in range(num_threads)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for variable in variables:
+        assert_same_bits(variable, -num_threads * num_steps * grad)
+
+
 # --- Errors ---
 
 
@@ -399,7 +421,7 @@ def test_rejects_what_is_no_handle_of_a_variable():
     assert held.numpy() == [b"text"]
     handles = tf.stack([text.handle, text.handle])
     for handle in (handles, handles[:0]):
-        with pytest.raises(InvalidArgumentError, match="must be one handle|Empty resource handle"):
+        with pytest.raises(InvalidArgumentError, match=r"must be one handle|Empty resource handle"):
             raw_ops.FusedEmbeddingResourceSparseApply(
                 variables=[handle],
                 slots=[],

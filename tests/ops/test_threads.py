@@ -18,6 +18,7 @@ NAMES = (
     "post_lookup",
     "post_lookup_grad",
     "post_lookup_weights_grad",
+    "sparse_apply",
     "nn_v1_float32",
     "nn_v1_bfloat16",
     "nn_v2_float32",

@@ -69,6 +69,7 @@ def results(fe):
         ),
     )
     yield "post_lookup_weights_grad", ops.FusedEmbeddingSparsePostLookUpV2WeightsGrad(**inputs)
+    yield "sparse_apply", sparse_apply(fe, table, rng)
     pre = ops.FusedEmbeddingSparsePreLookUp(
         partition_shapes=shapes,
         sp_values=ids,
@@ -79,6 +80,25 @@ def results(fe):
     )
     yield "pre_lookup", pre
     yield from whole_lookups(fe, table, ids, np.sort(rows), weights)
+
+
+def sparse_apply(fe, table, rng):
+    """Two variables and their slots after a step, one of them by repeated indices."""
+    variables = [tf.Variable(table), tf.Variable(tf.cast(table, tf.bfloat16))]
+    slots = [tf.Variable(tf.ones_like(v)) for v in variables]
+    indices = [rng.integers(0, NUM_IDS, NUM_PAIRS), rng.permutation(NUM_IDS)]
+    fe.raw_ops.FusedEmbeddingResourceSparseApply(
+        variables=[v.handle for v in variables],
+        slots=[s.handle for s in slots],
+        grads=[
+            tf.cast(rng.standard_normal((len(index), DIM)), v.dtype)
+            for index, v in zip(indices, variables, strict=True)
+        ],
+        indices=indices,
+        hyperparameters=tf.constant([0.1, 0.0, 0.1], tf.float64),
+        rule="adagrad",
+    )
+    return [tf.cast(v, tf.float32) for v in variables + slots]
 
 
 def whole_lookups(fe, table, ids, rows, weights):

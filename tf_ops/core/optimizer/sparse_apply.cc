@@ -15,7 +15,7 @@
 namespace fused_embedding {
 namespace {
 
-// Rows in flight.
+// Rows in flight: 8 to 32 were equal within noise.
 constexpr int64_t kPrefetchDistance = 16;
 
 // Rows [begin, end) of a plan, of one table.
