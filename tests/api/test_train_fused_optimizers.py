@@ -322,13 +322,16 @@ def test_a_variable_on_a_gpu_is_updated_by_stock():
 def test_two_gradients_of_one_variable_go_one_after_the_other(use_resource):
     results = []
     for module in (fe.train, v1.train):
-        with tf.Graph().as_default(), v1.Session() as session:
+        with tf.Graph().as_default() as graph, v1.Session() as session:
             variable = v1.get_variable(
                 "v", initializer=initial_value("a"), use_resource=use_resource
             )
-            grads = [tf.IndexedSlices(tf.ones([2, 3]) * k, [k, 4]) for k in (1, 2)]
+            grads = [tf.IndexedSlices(tf.ones([2, 3]) * k, tf.constant([k, 4])) for k in (1, 2)]
             optimizer = module.GradientDescentOptimizer(0.1)
             operation = optimizer.apply_gradients([(grad, variable) for grad in grads])
+            if module is fe.train:
+                first, second = [op for op in graph.get_operations() if op.type in APPLIES]
+                assert first in second.control_inputs
             session.run(v1.global_variables_initializer())
             session.run(operation)
             results.append(session.run(variable))
@@ -406,6 +409,10 @@ def test_an_error_leaves_the_optimizer_usable():
     good = tf.IndexedSlices(tf.ones([1, 3]), tf.constant([2], tf.int64))
     optimizer.apply_gradients([(good, variable)])
     want = initial_value("a")
+    want[2] -= 1
+    assert_same_bits(variable.numpy(), want)
+    # Outside of apply_gradients nobody finishes what is collected.
+    optimizer._resource_apply_sparse_duplicate_indices(good.values, variable, good.indices)
     want[2] -= 1
     assert_same_bits(variable.numpy(), want)
 

@@ -157,25 +157,34 @@ def test_rows_of_any_shape(shape, index_dtype):
     assert_close(variable.numpy(), value)
 
 
-def make_mixed():
+def flat(lists):
+    return [value for values in lists for value in values]
+
+
+def make_mixed(num_slots):
     """Variables of each dtype, with slots; gradients and indices of both types."""
     variables, slots, grads, indices = [], [], [], []
     for i, dtype in enumerate(VALUE_DTYPES):
         variables.append(tf.Variable(rows(50 + i, dtype, seed=i, shape=(i + 1,))))
-        slots.append(tf.Variable(tf.ones_like(variables[-1])))
+        slots.append([tf.Variable(tf.ones_like(variables[-1]) * (k + 1)) for k in range(num_slots)])
         grads.append(rows(40, dtype, seed=9 + i, shape=(i + 1,)))
         index = np.random.default_rng(i).integers(0, 50, 40)
         indices.append(tf.constant(index, [tf.int32, tf.int64][i % 2]))
     return variables, slots, grads, indices
 
 
-def test_variables_of_several_types_and_sizes_at_once():
-    together, alone = make_mixed(), make_mixed()
-    apply(*together, "adagrad", RULES["adagrad"][1])
-    for variable, slot, grad, index in zip(*alone, strict=True):
-        apply([variable], [slot], [grad], [index], "adagrad", RULES["adagrad"][1])
-    for got, want in zip(together[0] + together[1], alone[0] + alone[1], strict=True):
-        assert_same_bits(got, want)
+@pytest.mark.parametrize("rule", ["sgd", "adagrad", "rmsprop", "centered_rmsprop"])
+def test_variables_of_several_types_and_sizes_at_once(rule):
+    _, hyperparameters, slot_names = RULES[rule]
+    hyperparameters = [*hyperparameters[:-1], 5.0]  # of the centered one: keeps the variance > 0
+    variables, slots, grads, indices = make_mixed(len(slot_names))
+    apply(variables, flat(slots), grads, indices, rule, hyperparameters)
+    alone = make_mixed(len(slot_names))
+    for variable, own_slots, grad, index in zip(*alone, strict=True):
+        apply([variable], own_slots, [grad], [index], rule, hyperparameters)
+    got, want = variables + flat(slots), alone[0] + flat(alone[1])
+    for one, other in zip(got, want, strict=True):
+        assert_same_bits(one, other)
 
 
 def test_in_a_function():
@@ -278,14 +287,15 @@ def test_beside_stocks_sparse_updates():
 
 def test_concurrent_steps_are_whole():
     """Whatever the order in which they name the variables: none is lost, none waits forever."""
-    num_threads, num_steps = 4, 50
-    variables = [tf.Variable(tf.zeros([NUM_ROWS, DIM])) for _ in range(3)]
-    grad = np.ones((NUM_ROWS, DIM), np.float32)
+    num_threads, num_steps, num_rows = 4, 40, 20_000
+    variables = [tf.Variable(tf.zeros([num_rows, DIM])) for _ in range(3)]
+    grads = [np.ones((num_rows, DIM), np.float32)] * 3
+    indices = [tf.range(num_rows, dtype=tf.int64)] * 3
 
     def work(thread):
         mine = variables if thread % 2 else variables[::-1]
         for _ in range(num_steps):
-            apply(mine, [], [grad] * 3, [list(range(NUM_ROWS))] * 3, hyperparameters=[1.0])
+            apply(mine, [], grads, indices, hyperparameters=[1.0])
 
     threads = [threading.Thread(target=work, args=[i]) for i in range(num_threads)]
     for thread in threads:
@@ -293,7 +303,7 @@ def test_concurrent_steps_are_whole():
     for thread in threads:
         thread.join()
     for variable in variables:
-        assert_same_bits(variable, -num_threads * num_steps * grad)
+        assert_same_bits(variable, -num_threads * num_steps * grads[0])
 
 
 # --- Errors ---
