@@ -89,6 +89,14 @@ def _fused(fusion_version: str) -> Lookup:
     return _each_column(lookup)
 
 
+def _group(inputs: Inputs, tables: list) -> tuple[tf.Tensor, list]:
+    import fused_embedding as fe
+
+    combiners = [inputs.workload.combiner] * len(tables)
+    lookup = fe.nn.group_embedding_lookup_sparse
+    return lookup(tables, inputs.sparse, combiners, concat=True), tables
+
+
 def _without_inserting(lookup: Lookup) -> Lookup:
     def combined(inputs: Inputs, tables: list) -> tuple[tf.Tensor, list]:
         import fused_embedding as fe
@@ -172,6 +180,8 @@ class System:
 
 
 SYSTEMS = {
+    "group": System(_group, is_ours=True),
+    "v3": System(_fused("v3"), is_ours=True),
     "v2": System(_fused("v2"), is_ours=True),
     "v1": System(_fused("v1"), is_ours=True),
     "stock": System(_each_column(_stock)),

@@ -19,6 +19,7 @@ from tensorflow.python.feature_column import feature_column_v2 as fc_v2
 from tensorflow.python.feature_column import serialization
 
 from fused_embedding import nn
+from fused_embedding.lookup import LOOKUPS
 
 # Stock's under tf.compat.v1, whose name is ours while fe.compat.deeprec is installed.
 shared_embedding_columns = fc_v2.shared_embedding_columns
@@ -26,33 +27,27 @@ shared_embedding_columns = fc_v2.shared_embedding_columns
 DoFusion = Literal["v1", "v2", "v3"] | bool | None
 
 
-def resolve_fusion(do_fusion: DoFusion) -> Literal["v1", "v2"] | None:
+def resolve_fusion(do_fusion: DoFusion) -> Literal["v1", "v2", "v3"] | None:
     """Turns `do_fusion` into the version to run, None for stock TensorFlow.
 
     Args:
         do_fusion: None, a bool or the name of a version; True is the best version there is.
 
     Returns:
-        "v1", "v2" or None.
+        "v1", "v2", "v3" or None.
 
     Raises:
-        NotImplementedError: If `do_fusion` is "v3".
         ValueError: If `do_fusion` is anything else.
     """
     if do_fusion is None or do_fusion is False:
         return None
-    if do_fusion is True or do_fusion == "v2":
+    if do_fusion is True:
         return "v2"
-    if do_fusion == "v1":
-        return "v1"
-    if do_fusion == "v3":
-        raise NotImplementedError(
-            "do_fusion = 'v3' was given, but this release has 'v1' and 'v2'; use 'v2', or True for "
-            "the best version of the installed release"
-        )
+    if isinstance(do_fusion, str) and do_fusion in LOOKUPS:
+        return do_fusion
     raise ValueError(
-        f"do_fusion must be None, False, True, 'v1' or 'v2', but {do_fusion!r} was given; use "
-        "'v2', or None for stock TensorFlow"
+        f"do_fusion must be None, False, True, 'v1', 'v2' or 'v3', but {do_fusion!r} was given; "
+        "use 'v2', or None for stock TensorFlow"
     )
 
 
@@ -141,7 +136,7 @@ def fused_lookup(column: Any, table: Any, sparse_tensors: Any) -> tf.Tensor:
 class _FusedLookups:
     """Stands where TensorFlow's columns expect the module `embedding_ops`."""
 
-    def __init__(self, version: Literal["v1", "v2"]):
+    def __init__(self, version: Literal["v1", "v2", "v3"]):
         self._version = version
 
     def safe_embedding_lookup_sparse(self, *args: Any, **kwargs: Any) -> tf.Tensor:
@@ -153,9 +148,10 @@ class _FusedLookups:
     ) -> tf.Tensor:
         # Stock drops the rows after the last id, so that the columns of a batch differ in length.
         # Its documentation allows zeros there as well, which is what the fused ops give.
-        lookup = {
+        lookup: Any = {
             "v1": nn.fused_embedding_lookup_sparse,
             "v2": nn.fused_embedding_lookup_sparse_v2,
+            "v3": nn.fused_embedding_lookup_sparse_v3,
         }[self._version]
         return lookup(params, sp_ids, sp_weights, fill_empty_row=False, **kwargs)
 

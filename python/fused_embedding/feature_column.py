@@ -132,7 +132,7 @@ def embedding_column(
         trainable: Whether training changes the table.
         use_safe_embedding_lookup: If False, ids of rank 2 are used as they are: none is pruned,
             and a row without ids is zero.
-        do_fusion: "v1" or "v2" runs that version of the fused lookup, True the best there is;
+        do_fusion: "v1", "v2" or "v3" runs that version of the fused lookup, True the best there is;
             None and False return a column of stock TensorFlow, and mean "v2" for a column of
             `categorical_column_with_embedding`.
 
@@ -140,7 +140,6 @@ def embedding_column(
         A dense column whose tensor is `[num_rows, dimension]` float32.
 
     Raises:
-        NotImplementedError: If `do_fusion` is "v3".
         ValueError: If an argument is not one of the above.
 
     Source: `tf.feature_column.embedding_column`, which has the same other arguments.
@@ -198,7 +197,6 @@ def shared_embedding_columns(
         One dense column for each categorical column, in their order.
 
     Raises:
-        NotImplementedError: If `do_fusion` is "v3".
         RuntimeError: In eager mode.
         ValueError: If an argument is not one of the above.
 
@@ -259,7 +257,6 @@ def shared_embeddings(
         One dense column for each categorical column, in their order.
 
     Raises:
-        NotImplementedError: If `do_fusion` is "v3".
         RuntimeError: In eager mode.
         ValueError: If an argument is not one of the above.
 
@@ -327,7 +324,6 @@ def linear_model(
         `[num_rows, units]` float32.
 
     Raises:
-        NotImplementedError: If `do_fusion` is "v3".
         ValueError: If an argument is not one of the above.
 
     Source: `tf.compat.v1.feature_column.linear_model`.

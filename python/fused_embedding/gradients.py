@@ -32,10 +32,23 @@ def _table_grad(
         sums = tf.cast(rows_grad, tf.float32) if is_16_bit else rows_grad
         sums = tf.math.unsorted_segment_sum(sums, unique_idxs, tf.size(counts))
         ids, rows_grad = unique_ids, tf.cast(sums, rows_grad.dtype)
-    if rank != 2:  # the gather flattened the rows
+    return _slices(ids, rows_grad, table_shape, rank)
+
+
+def _slices(
+    ids: tf.Tensor, rows_grad: tf.Tensor, table_shape: tf.Tensor, rank: int | None
+) -> tf.IndexedSlices:
+    if rank != 2:  # the lookup flattened the rows
         num_ids = tf.shape(ids, out_type=tf.int64)
         rows_grad = tf.reshape(rows_grad, tf.concat([num_ids, table_shape[1:]], axis=0))
     return tf.IndexedSlices(rows_grad, ids, table_shape)
+
+
+def _shape_of(resource: tf.Tensor, static_shape: tf.TensorShape) -> tf.Tensor:
+    """`[rank]` int64 shape of a variable, which is asked for only if it is not known."""
+    if static_shape.is_fully_defined():
+        return tf.constant(static_shape.as_list(), tf.int64)
+    return tf.raw_ops.VariableShape(input=resource, out_type=tf.int64)
 
 
 @tf.RegisterGradient("FusedEmbeddingGather")
@@ -49,10 +62,7 @@ def _gather_grad(op: tf.Operation, rows_grad: tf.Tensor) -> list[Any]:
 @tf.RegisterGradient("FusedEmbeddingResourceGather")
 def _resource_gather_grad(op: tf.Operation, rows_grad: tf.Tensor) -> list[Any]:
     static_shape = tf.TensorShape(op.get_attr("params_shape"))
-    if static_shape.is_fully_defined():
-        shape = tf.constant(static_shape.as_list(), tf.int64)
-    else:
-        shape = tf.raw_ops.VariableShape(input=op.inputs[0], out_type=tf.int64)
+    shape = _shape_of(op.inputs[0], static_shape)
     return [_table_grad(op, rows_grad, shape, static_shape.rank), None]
 
 
@@ -137,3 +147,74 @@ def _post_lookup_v2_grad(op: tf.Operation, top_grad: tf.Tensor, _: Any) -> list[
         raw_ops.FusedEmbeddingSparsePostLookUpV2WeightsGrad(**forward) if has_weights else None
     )
     return [*shard_grads, *[None] * 5, weights_grad]
+
+
+def _strings(values: list[Any]) -> list[str]:
+    return [v.decode() if isinstance(v, bytes) else v for v in values]
+
+
+def _split(values: list[Any], *lengths: int) -> list[list[Any]]:
+    """`values` in parts of these lengths, and the rest."""
+    parts = []
+    for length in lengths:
+        parts.append(values[:length])
+        values = values[length:]
+    return [*parts, values]
+
+
+def _group_arguments(op: tf.Operation, tables: str) -> dict[str, Any]:
+    """What the ops of a group's gradient take beside the gradient; `tables` names the tables."""
+    num_columns = op.get_attr("num_columns")
+    parts = _split(list(op.inputs), op.get_attr("num_tables"), *[num_columns] * 3)
+    names = (tables, "sp_values", "sp_indices", "sp_dense_shapes", "sp_weights")
+    lists = ("table_of_column", "weighted_columns", "max_norms", "default_ids")
+    return {
+        **dict(zip(names, parts, strict=True)),
+        **{name: list(op.get_attr(name)) for name in lists},
+        "combiners": _strings(op.get_attr("combiners")),
+        **_attrs(op, "prune", "fill_empty_row"),
+    }
+
+
+def _group_slices(grad: Any, shapes: list[tf.Tensor], ranks: list[int | None]) -> list[Any]:
+    """The gradients of a group's tables."""
+    slices = []
+    for ids, rows, shape, rank in zip(grad.unique_ids, grad.rows_grad, shapes, ranks, strict=True):
+        slices.append(_slices(ids, rows, shape, rank))
+    return slices
+
+
+def _group_grads(
+    op: tf.Operation, arguments: dict[str, Any], tables_grads: list[Any], weights_grad_op: Any
+) -> list[Any]:
+    """The gradients of all inputs, in order."""
+    weights_grads = []
+    if arguments["sp_weights"]:
+        weights_grads = weights_grad_op(**arguments)
+    return [*tables_grads, *[None] * (3 * op.get_attr("num_columns")), *weights_grads]
+
+
+@tf.RegisterGradient("FusedEmbeddingGroupLookup")
+def _group_lookup_grad(op: tf.Operation, *combined_grads: tf.Tensor) -> list[Any]:
+    arguments = _group_arguments(op, "tables") | {"combined_grads": list(combined_grads)}
+    tables = arguments["tables"]
+    with colocate_with(tables[0]):
+        grad = raw_ops.FusedEmbeddingGroupLookupGrad(**arguments)
+        shapes = [tf.shape(table, out_type=tf.int64) for table in tables]
+        slices = _group_slices(grad, shapes, [table.shape.rank for table in tables])
+        return _group_grads(op, arguments, slices, raw_ops.FusedEmbeddingGroupLookupWeightsGrad)
+
+
+@tf.RegisterGradient("FusedEmbeddingResourceGroupLookup")
+def _resource_group_lookup_grad(op: tf.Operation, *combined_grads: tf.Tensor) -> list[Any]:
+    arguments = _group_arguments(op, "resources") | {"combined_grads": list(combined_grads)}
+    resources = arguments["resources"]
+    static = [tf.TensorShape(shape) for shape in op.get_attr("table_shapes")]
+    static += [tf.TensorShape(None)] * (len(resources) - len(static))
+    with colocate_with(resources[0]):
+        grad = raw_ops.FusedEmbeddingResourceGroupLookupGrad(**arguments)
+        shapes = [_shape_of(*pair) for pair in zip(resources, static, strict=True)]
+        slices = _group_slices(grad, shapes, [shape.rank for shape in static])
+        return _group_grads(
+            op, arguments, slices, raw_ops.FusedEmbeddingResourceGroupLookupWeightsGrad
+        )

@@ -1,102 +1,16 @@
-"""The fused lookup as a graph of ops: v1 and v2. `fe.nn` puts tf.nn's signatures in front of it."""
+"""The fused lookup as a graph of ops: v1 to v3. `fe.nn` puts tf.nn's signatures in front of it."""
 
 import dataclasses
-import operator
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from fused_embedding import raw_ops
+from fused_embedding.group_lookup import Column, fuses, group_key, lookup_group
+from fused_embedding.lookup_options import LookupOptions
 from fused_embedding.sparse_ids import SparseIds
 from fused_embedding.tables import AnyShard, EmbeddingVariableShard, Occurrences
-
-COMBINERS = ("sum", "mean", "sqrtn")
-PARTITION_STRATEGIES = ("div", "mod", "mod_ev", "hash")
-
-
-@dataclasses.dataclass(frozen=True)
-class LookupOptions:
-    """What a lookup does beside reading rows.
-
-    Attributes:
-        combiner: "sum", "mean" or "sqrtn".
-        partition_strategy: "div", "mod", "mod_ev" or "hash"; what it means with one shard is
-            nothing.
-        max_norm: L2 norm that embeddings are clipped to, > 0; None: off.
-        default_id: Id of empty rows; None: they are zero. A negative one is not a row: an empty row
-            is then an error.
-        prune: Whether ids < 0, and weights not > 0 unless the combiner is sum, are dropped.
-        fill_empty_row: Whether empty rows get an id at all.
-        rows_end_at_last_id: Whether the result ends with the last row that has an id, and
-            decreasing rows are an error (v2).
-    """
-
-    combiner: str = "mean"
-    partition_strategy: str = "div"
-    max_norm: float | None = None
-    default_id: int | None = None
-    prune: bool = True
-    fill_empty_row: bool = True
-    rows_end_at_last_id: bool = False
-
-    @property
-    def default_id_attr(self) -> int:
-        """`default_id` as the ops take it."""
-        return -1 if self.default_id is None else self.default_id
-
-    @property
-    def max_norm_attr(self) -> float:
-        """`max_norm` as the ops take it."""
-        return -1.0 if self.max_norm is None else self.max_norm
-
-    @property
-    def prune_weights(self) -> bool:
-        """Whether pruning looks at weights."""
-        return self.combiner != "sum"
-
-
-def make_options(
-    combiner: str | None, max_norm: float | None, default_id: int | None, **others: Any
-) -> LookupOptions:
-    """Checks a user's options; `others` are fields of `LookupOptions`, None for the default.
-
-    Raises:
-        ValueError: For an unknown combiner or strategy, a max_norm that is not > 0, a default_id
-            that is not an integer.
-    """
-    combiner = combiner or "mean"
-    if combiner not in COMBINERS:
-        raise ValueError(f"combiner must be one of 'mean', 'sqrtn' or 'sum', got {combiner!r}")
-    strategy = others.get("partition_strategy") or "div"
-    if strategy not in PARTITION_STRATEGIES:
-        raise ValueError(
-            f"partition_strategy must be one of {', '.join(PARTITION_STRATEGIES)}, got {strategy!r}"
-        )
-    if max_norm is not None and not max_norm > 0:
-        raise ValueError(f"max_norm must be > 0, or None for no clipping, got {max_norm}")
-    others["partition_strategy"] = strategy
-    return LookupOptions(
-        combiner=combiner,
-        max_norm=None if max_norm is None else float(max_norm),
-        default_id=_as_id(default_id),
-        **others,
-    )
-
-
-def _as_id(default_id: Any) -> int | None:
-    """A Python or numpy integer as an int."""
-    if default_id is None:
-        return None
-    try:
-        if isinstance(default_id, bool | np.bool_):
-            raise TypeError
-        return operator.index(default_id)
-    except TypeError:
-        raise ValueError(
-            f"default_id must be an integer, or None for zero rows, got {default_id!r}"
-        ) from None
 
 
 def lookup_v2(shards: list[AnyShard], ids: SparseIds, options: LookupOptions) -> tf.Tensor:
@@ -110,6 +24,7 @@ def lookup_v2(shards: list[AnyShard], ids: SparseIds, options: LookupOptions) ->
     Returns:
         `[num_rows, dim]` combined embeddings, rows of the table being flattened.
     """
+    ids = ids.as_int64()
     has_weights = ids.weights is not None
     weights = ids.weights if has_weights else tf.zeros([0], tf.float32)
     values, indices, is_row_empty = ids.values, ids.indices, tf.zeros([0], tf.bool)
@@ -203,6 +118,7 @@ def lookup_v1(shards: list[AnyShard], ids: SparseIds, options: LookupOptions) ->
     Returns:
         `[num_rows, dim]` combined embeddings, rows of the table being flattened.
     """
+    ids = ids.as_int64()
     values, indices = ids.values, ids.indices
     if ids.weights is not None:
         # The op moves pairs about without their weights. Columns mean nothing to it, so they carry
@@ -246,7 +162,23 @@ def lookup_v1(shards: list[AnyShard], ids: SparseIds, options: LookupOptions) ->
     ).emb_vectors
 
 
-LOOKUPS = {"v1": lookup_v1, "v2": lookup_v2}
+def lookup_v3(shards: list[AnyShard], ids: SparseIds, options: LookupOptions) -> tf.Tensor:
+    """One op from ids to combined rows, which reads the table in place; v2 where that cannot be.
+
+    Args:
+        shards: The table.
+        ids: The batch.
+        options: What else to do.
+
+    Returns:
+        `[num_rows, dim]` combined embeddings, rows of the table being flattened.
+    """
+    if not fuses(shards, options):
+        return lookup_v2(shards, ids, options)
+    return lookup_group([Column(shards, ids, options)])[0]
+
+
+LOOKUPS = {"v1": lookup_v1, "v2": lookup_v2, "v3": lookup_v3}
 
 
 def restore_rank(combined: tf.Tensor, shards: list[AnyShard], ids: SparseIds) -> tf.Tensor:
@@ -291,3 +223,52 @@ def run_lookup(
     if isinstance(shards[0], EmbeddingVariableShard):
         options = _of_embedding_variable(options, shards[0])
     return restore_rank(LOOKUPS[version](shards, ids, options), shards, ids)
+
+
+def run_group(columns: Sequence[Column], max_columns: int | None = None) -> list[tf.Tensor]:
+    """Looks columns up together, and one by one by v2 where they cannot be.
+
+    Args:
+        columns: The lookups.
+        max_columns: Most columns of one op; None: no limit.
+
+    Returns:
+        What `run_lookup` gives for each, in order.
+    """
+    results: list[Any] = [None] * len(columns)
+    for members in _groups(columns, max_columns):
+        if fuses(columns[members[0]].shards, columns[members[0]].options):
+            combined = lookup_group([columns[i] for i in members])
+            for i, of_column in zip(members, combined, strict=True):
+                results[i] = restore_rank(of_column, columns[i].shards, columns[i].ids)
+        else:
+            results[members[0]] = run_lookup("v2", *columns[members[0]])
+    return results
+
+
+def run_group_side_by_side(columns: Sequence[Column]) -> tf.Tensor:
+    """`run_group` for ids of rank 2 and tables of rank 2, into one tensor.
+
+    Args:
+        columns: The lookups, all of one number of rows.
+
+    Returns:
+        `[num_rows, sum of dims]`.
+    """
+    groups = _groups(columns, None)
+    if len(groups) == 1 and fuses(columns[0].shards, columns[0].options):
+        return lookup_group(columns, side_by_side=True)[0]
+    return tf.concat(run_group(columns), axis=1)
+
+
+def _groups(columns: Sequence[Column], max_columns: int | None) -> list[list[int]]:
+    """The columns of each op; those that no op can do together are by themselves."""
+    together: dict[Any, list[int]] = {}
+    for i, column in enumerate(columns):
+        is_fused = fuses(column.shards, column.options)
+        together.setdefault(group_key(column) if is_fused else i, []).append(i)
+    groups = []
+    for members in together.values():
+        size = max_columns or len(members)
+        groups += [members[first : first + size] for first in range(0, len(members), size)]
+    return groups

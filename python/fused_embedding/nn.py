@@ -9,7 +9,12 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
-from fused_embedding.lookup import LOOKUPS, make_options, run_lookup
+from fused_embedding.group_signatures import (
+    group_embedding_lookup,
+    group_embedding_lookup_sparse,
+)
+from fused_embedding.lookup import LOOKUPS, run_lookup
+from fused_embedding.lookup_options import LookupOptions, make_options
 from fused_embedding.sparse_ids import as_sparse_ids
 from fused_embedding.stock_signatures import (
     embedding_lookup_sparse,
@@ -22,7 +27,10 @@ __all__ = [
     "embedding_lookup_sparse",
     "fused_embedding_lookup_sparse",
     "fused_embedding_lookup_sparse_v2",
+    "fused_embedding_lookup_sparse_v3",
     "fused_safe_embedding_lookup_sparse",
+    "group_embedding_lookup",
+    "group_embedding_lookup_sparse",
     "handed_to_stock",
     "safe_embedding_lookup_sparse",
 ]
@@ -44,6 +52,25 @@ def _reject_blocknums(blocknums: Any) -> None:
         )
 
 
+def _unsafe_options(
+    combiner: Any,
+    max_norm: float | None,
+    default_id: Any,
+    partition_strategy: Any,
+    prune: bool,
+    fill_empty_row: bool,
+) -> LookupOptions:
+    """Options of a lookup that is not safe by itself."""
+    return make_options(
+        combiner,
+        max_norm,
+        _none_if_negative(default_id),
+        partition_strategy=partition_strategy,
+        prune=bool(prune),
+        fill_empty_row=bool(fill_empty_row),
+    )
+
+
 def fused_safe_embedding_lookup_sparse(
     embedding_weights: Any,
     sparse_ids: tf.SparseTensor | tf.RaggedTensor,
@@ -55,7 +82,7 @@ def fused_safe_embedding_lookup_sparse(
     max_norm: float | None = None,
     prune: bool = True,
     blocknums: Any = None,
-    fusion_version: Literal["v1", "v2"] = "v2",
+    fusion_version: Literal["v1", "v2", "v3"] = "v2",
 ) -> tf.Tensor:
     """Embeddings of sparse ids, combined row by row; empty rows and invalid ids are dealt with.
 
@@ -76,7 +103,9 @@ def fused_safe_embedding_lookup_sparse(
         max_norm: L2 norm that each embedding is clipped to before it is combined; None: off.
         prune: Whether invalid ids are dropped. Where they are not, they are an error.
         blocknums: For dynamic-dimension variables, which do not exist yet; must be None.
-        fusion_version: "v2", or the slower "v1", which reads a row for each id, repeated or not.
+        fusion_version: "v2"; "v3", which does all in one op where the table is in one piece and on
+            the device of the ids, and is "v2" elsewhere; or the slower "v1", which reads a row for
+            each id, repeated or not.
 
     Returns:
         `[..., dim]` combined embeddings of the table's dtype: the dense shape of `sparse_ids`
@@ -154,13 +183,8 @@ def fused_embedding_lookup_sparse(
         tf.errors.InvalidArgumentError: As there.
     """
     _reject_blocknums(blocknums)
-    options = make_options(
-        combiner,
-        max_norm,
-        _none_if_negative(default_id),
-        partition_strategy=partition_strategy,
-        prune=bool(prune_invalid_ids),
-        fill_empty_row=bool(fill_empty_row),
+    options = _unsafe_options(
+        combiner, max_norm, default_id, partition_strategy, prune_invalid_ids, fill_empty_row
     )
     with tf.compat.v1.name_scope(name, "fused_embedding_lookup_sparse"):
         shards = as_shards(params, "params")
@@ -205,14 +229,54 @@ def fused_embedding_lookup_sparse_v2(
         tf.errors.InvalidArgumentError: As there.
     """
     _reject_blocknums(blocknums)
-    options = make_options(
-        combiner,
-        max_norm,
-        _none_if_negative(default_id),
-        partition_strategy=partition_strategy,
-        prune=bool(prune),
-        fill_empty_row=bool(fill_empty_row),
+    options = _unsafe_options(
+        combiner, max_norm, default_id, partition_strategy, prune, fill_empty_row
     )
     with tf.compat.v1.name_scope(name, "fused_embedding_lookup_sparse_v2"):
         shards = as_shards(params, "params")
         return run_lookup("v2", shards, as_sparse_ids(sp_ids, sparse_weights, "sp_ids"), options)
+
+
+def fused_embedding_lookup_sparse_v3(
+    params: Any,
+    sp_ids: tf.SparseTensor | tf.RaggedTensor,
+    sparse_weights: Any = None,
+    partition_strategy: PartitionStrategy | None = None,
+    name: str | None = None,
+    combiner: Combiner | None = None,
+    max_norm: float | None = None,
+    default_id: int | None = None,
+    prune: bool = False,
+    fill_empty_row: bool = True,
+) -> tf.Tensor:
+    """The v3 fused lookup: one op from ids to combined rows, which reads the table in place.
+
+    It is `..._v2` where the table is divided into shards, is an EmbeddingVariable or is in another
+    task.
+
+    Args:
+        params: As `embedding_weights` of `fused_safe_embedding_lookup_sparse`.
+        sp_ids: As `sparse_ids` there.
+        sparse_weights: As there.
+        partition_strategy: As there; None means "div".
+        name: Name of the op.
+        combiner: As there; None means "mean".
+        max_norm: As there.
+        default_id: As there.
+        prune: Whether ids < 0, and weights as there, are dropped.
+        fill_empty_row: Whether empty rows get `default_id`. Where not, they are zero.
+
+    Returns:
+        As `fused_safe_embedding_lookup_sparse`.
+
+    Raises:
+        ValueError: As there.
+        TypeError: As there.
+        tf.errors.InvalidArgumentError: As there.
+    """
+    options = _unsafe_options(
+        combiner, max_norm, default_id, partition_strategy, prune, fill_empty_row
+    )
+    with tf.compat.v1.name_scope(name, "fused_embedding_lookup_sparse_v3"):
+        shards = as_shards(params, "params")
+        return run_lookup("v3", shards, as_sparse_ids(sp_ids, sparse_weights, "sp_ids"), options)

@@ -21,11 +21,44 @@ def placed_as_variable() -> Iterator[None]:
         yield
 
 
-def _device_of_variable() -> str:
+@contextlib.contextmanager
+def _scratch_graph() -> Iterator[None]:
+    """A graph with the device functions of the current one, to ask them."""
     functions = tf.compat.v1.get_default_graph()._device_functions_outer_to_inner
     with tf.Graph().as_default(), contextlib.ExitStack() as stack:
         for function in functions:
             stack.enter_context(tf.compat.v1.device(function))
+        yield
+
+
+def _device_of_variable() -> str:
+    with _scratch_graph():
         # Of no size: strategies that balance loads know how large tables of fixed size are.
         handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[], shared_name="", name="table")
         return handle.device
+
+
+def is_in_another_task(device: str) -> bool:
+    """Whether `device`, of a table, is of another task than what is built now.
+
+    A table's device may leave the task open, or name the only one of a local program.
+
+    Args:
+        device: Name of a device, as variables and ops have it.
+
+    Returns:
+        Whether data would travel between tasks; also where that cannot be known.
+    """
+    table = tf.DeviceSpec.from_string(device or "")
+    if table.job in (None, "localhost"):
+        return False
+    here = tf.DeviceSpec.from_string(_device_of_op())
+    return (table.job, table.task or 0) != (here.job, here.task or 0)
+
+
+def _device_of_op() -> str:
+    """The device that an op gets which is built now, or as much of it as is said."""
+    if tf.executing_eagerly():
+        return tf.constant(0).device
+    with _scratch_graph():
+        return tf.raw_ops.NoOp().device

@@ -15,7 +15,7 @@ class SparseIds(NamedTuple):
     """Ids of a batch, one (id, row) pair each.
 
     Attributes:
-        values: `[nnz]` int64 ids.
+        values: `[nnz]` int32 or int64 ids.
         indices: `[nnz, 2]` int64 row and column; the column is not looked at.
         dense_shape: `[2]` int64 number of rows, width.
         weights: `[nnz]` weight of each id, or None.
@@ -30,6 +30,10 @@ class SparseIds(NamedTuple):
     weights: tf.Tensor | None = None
     leading_shape: tf.Tensor | None = None
     static_leading_shape: tf.TensorShape | None = None
+
+    def as_int64(self) -> "SparseIds":
+        """The same with int64 ids."""
+        return self._replace(values=tf.cast(self.values, tf.int64))
 
 
 def _check_ids(ids: Any, argument: str) -> None:
@@ -71,7 +75,7 @@ def _from_ragged(ids: tf.RaggedTensor) -> SparseIds:
     rows = tf.cast(ids.value_rowids(), tf.int64)
     num_rows = tf.cast(ids.nrows(), tf.int64)
     return SparseIds(
-        values=tf.cast(ids.values, tf.int64),
+        values=ids.values,
         indices=tf.stack([rows, rows], axis=1),
         dense_shape=tf.stack([num_rows, tf.ones_like(num_rows)]),
     )
@@ -79,12 +83,12 @@ def _from_ragged(ids: tf.RaggedTensor) -> SparseIds:
 
 def _from_sparse(ids: tf.SparseTensor, *, flatten_rows: bool) -> SparseIds:
     if ids.dense_shape.shape.num_elements() == 2 or not flatten_rows:
-        return SparseIds(tf.cast(ids.values, tf.int64), ids.indices, ids.dense_shape)
+        return SparseIds(ids.values, ids.indices, ids.dense_shape)
     leading_shape = ids.dense_shape[:-1]
     matrix_shape = tf.stack([tf.reduce_prod(leading_shape), ids.dense_shape[-1]])
     matrix = tf.sparse.reshape(ids, matrix_shape)
     return SparseIds(
-        values=tf.cast(ids.values, tf.int64),
+        values=ids.values,
         indices=matrix.indices,
         dense_shape=matrix_shape,
         leading_shape=leading_shape,

@@ -10,7 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from fused_embedding.lookup import make_options, run_lookup
+from fused_embedding.lookup import run_lookup
+from fused_embedding.lookup_options import make_options
 from fused_embedding.sparse_ids import UnsupportedDtypeError, as_sparse_ids
 from fused_embedding.tables import as_shards
 

@@ -13,6 +13,7 @@ fc = tf.feature_column
 FUSED_OP = {
     "v1": "FusedEmbeddingSparsePostLookUp",
     "v2": "FusedEmbeddingSparsePostLookUpV2",
+    "v3": "FusedEmbeddingResourceGroupLookup",
     True: "FusedEmbeddingSparsePostLookUpV2",
 }
 STOCK_OPS = {"SparseFillEmptyRows", "SparseSegmentMean", "SparseSegmentSum", "SparseSegmentSqrtN"}

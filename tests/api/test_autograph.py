@@ -7,7 +7,7 @@ import tensorflow as tf
 import fused_embedding as fe
 
 
-@pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.parametrize("version", ["v1", "v2", "v3"])
 def test_a_lookup_in_a_function_warns_of_nothing(version, caplog):
     logger = tf.get_logger()
     logger.addHandler(caplog.handler)

@@ -35,7 +35,7 @@ def input_layer(*columns):
     return lambda features: tf1.feature_column.input_layer(features, list(columns))
 
 
-@pytest.mark.parametrize("do_fusion", ["v1", "v2"])
+@pytest.mark.parametrize("do_fusion", ["v1", "v2", "v3"])
 @pytest.mark.parametrize(
     ("case", "lookup"),
     [
@@ -129,7 +129,7 @@ def test_linear_model_keeps_the_fusion_of_its_dense_columns():
     assert run.ops[cases.FUSED_OP["v1"]] == run.ops[cases.FUSED_OP["v2"]] == 1
 
 
-@pytest.mark.parametrize("do_fusion", ["v1", "v2"])
+@pytest.mark.parametrize("do_fusion", ["v1", "v2", "v3"])
 @pytest.mark.parametrize("case", ["identity", "weighted"])
 def test_unsafe_lookup_prunes_nothing_and_keeps_every_row(case, do_fusion, tmp_path):
     column = cases.CATEGORICAL[case](tmp_path)
@@ -197,7 +197,7 @@ def test_fusion_can_be_taken_back():
     assert not set(cases.FUSED_OP.values()) & run.ops.keys()
 
 
-@pytest.mark.parametrize("do_fusion", ["v1", "v2", True])
+@pytest.mark.parametrize("do_fusion", ["v1", "v2", "v3", True])
 def test_config_keeps_do_fusion(do_fusion):
     column = fe.feature_column.embedding_column(cases.identity(), 4, do_fusion=do_fusion)
     config = serialization.serialize_feature_column(column)
@@ -253,18 +253,11 @@ ENTRIES = {
 @pytest.mark.parametrize("do_fusion", ["v4", "V2", "", 1, 0, 2.0])
 def test_rejects_unknown_fusion(do_fusion, entry):
     message = (
-        f"do_fusion must be None, False, True, 'v1' or 'v2', but {do_fusion!r} was given; "
+        f"do_fusion must be None, False, True, 'v1', 'v2' or 'v3', but {do_fusion!r} was given; "
         "use 'v2', or None for stock TensorFlow"
     )
     with tf.Graph().as_default(), pytest.raises(ValueError, match=re.escape(message)):
         entry(do_fusion=do_fusion)
-
-
-@pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES.keys())
-def test_v3_is_not_there_yet(entry):
-    message = "do_fusion = 'v3' was given, but this release has 'v1' and 'v2'; use 'v2'"
-    with tf.Graph().as_default(), pytest.raises(NotImplementedError, match=re.escape(message)):
-        entry(do_fusion="v3")
 
 
 def test_a_column_with_an_unknown_fusion_is_rejected_when_it_is_used():

@@ -33,7 +33,7 @@ def layer_run(layer, features):
     return traced(features), {op.type for op in traced.graph.get_operations()}
 
 
-@pytest.mark.parametrize("do_fusion", ["v1", "v2"])
+@pytest.mark.parametrize("do_fusion", ["v1", "v2", "v3"])
 def test_dense_features_computes_as_stock(do_fusion, tmp_path):
     columns = cases.categorical_columns(tmp_path)
     layers = [
@@ -72,7 +72,7 @@ def test_dense_features_in_a_graph_trains_as_stock(do_fusion, partitions):
     cases.assert_fused(got, do_fusion, num_columns=3)
 
 
-@pytest.mark.parametrize("do_fusion", ["v1", "v2", True])
+@pytest.mark.parametrize("do_fusion", ["v1", "v2", "v3", True])
 def test_dense_features_config_keeps_do_fusion(do_fusion):
     layers = cases.keras().layers
     column = fe.feature_column.embedding_column(cases.identity(), 4, do_fusion=do_fusion)
@@ -133,7 +133,9 @@ SEQUENCE = {
 }
 
 
-@pytest.mark.parametrize(("do_fusion", "safe"), [("v1", True), ("v2", True), ("v2", False)])
+@pytest.mark.parametrize(
+    ("do_fusion", "safe"), [("v1", True), ("v2", True), ("v2", False), ("v3", False)]
+)
 @pytest.mark.parametrize("column", SEQUENCE.values(), ids=SEQUENCE.keys())
 def test_sequence_features_computes_as_stock(column, do_fusion, safe, tmp_path):
     sequence_features = cases.keras().experimental.SequenceFeatures

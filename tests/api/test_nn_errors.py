@@ -116,13 +116,13 @@ def test_negative_numpy_default_id_means_none(lookup):
     np.testing.assert_array_equal(got, np.zeros_like(got))
 
 
-@pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.parametrize("version", ["v1", "v2", "v3"])
 def test_default_id_outside_the_table(version):
     with pytest.raises(tf.errors.InvalidArgumentError, match="99"):
         SAFE(table(), ids(), default_id=99, fusion_version=version)
 
 
-@pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.parametrize("version", ["v1", "v2", "v3"])
 @pytest.mark.parametrize("row", [-1, 3, 2**40])
 def test_row_outside_the_batch(version, row):
     sp_ids = tf.SparseTensor(np.array([[0, 0], [row, 0]]), np.array([1, 2]), [3, 1])

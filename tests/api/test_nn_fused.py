@@ -26,7 +26,7 @@ import fused_embedding as fe
 import oracle.lookup
 from checking import VALUE_DTYPES, assert_rounded_once, dtype_name, like, sparse
 
-VERSIONS = ("v1", "v2")
+VERSIONS = ("v1", "v2", "v3")
 WEIGHTS = np.array(BATCH.weights)
 
 

@@ -23,6 +23,8 @@ NAMES = (
     "nn_v1_bfloat16",
     "nn_v2_float32",
     "nn_v2_bfloat16",
+    "nn_v3_float32",
+    "nn_v3_bfloat16",
 )
 
 

@@ -105,7 +105,7 @@ def whole_lookups(fe, table, ids, rows, weights):
     """Forward and gradients of both versions, through fe.nn."""
     indices = np.stack([rows, rows], axis=1)
     sp_ids = tf.SparseTensor(indices, ids, [NUM_ROWS, NUM_ROWS])
-    for version in ("v1", "v2"):
+    for version in ("v1", "v2", "v3"):
         for dtype in (tf.float32, tf.bfloat16):
             params, values = tf.Variable(tf.cast(table, dtype)), tf.constant(weights)
             with tf.GradientTape() as tape:

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "tf_ops/kernels/sparse_inputs.h"
+#include "tf_ops/kernels/weight_values.h"
 
 namespace fused_embedding {
 namespace {
@@ -13,15 +14,6 @@ namespace {
 using tensorflow::OpInputList;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
-
-Status ToStatus(const absl::Status& status) {
-  if (status.ok()) return Status();
-  return MakeStatus(StatusCode::kInternal, std::string(status.message()));
-}
-
-Status InputList(OpKernelContext* ctx, const char* name, OpInputList* list) {
-  return ToStatus(ctx->input_list(name, list));
-}
 
 const Tensor& Input(OpKernelContext* ctx, const char* name) {
   const Tensor* tensor = nullptr;
@@ -33,21 +25,6 @@ Status CheckIndices(const char* name, const Tensor& indices) {
   if (indices.dims() == 2 && indices.dim_size(1) >= 1) return Status();
   return InvalidArgument(name, " must be a matrix [num_pairs, 2], got shape ",
                          indices.shape().DebugString());
-}
-
-template <typename W, typename C>
-void ConvertWeights(const Tensor& weights, C* out) {
-  const auto in = InputSpan<W>(weights);
-  std::transform(in.begin(), in.end(), out,
-                 [](auto weight) { return static_cast<C>(Load(weight)); });
-}
-
-template <typename C>
-void ConvertWeightsOfAnyType(const Tensor& weights, C* out) {
-  if (weights.dtype() == tensorflow::DT_FLOAT) return ConvertWeights<float>(weights, out);
-  if (weights.dtype() == tensorflow::DT_DOUBLE) return ConvertWeights<double>(weights, out);
-  if (weights.dtype() == tensorflow::DT_HALF) return ConvertWeights<Eigen::half>(weights, out);
-  return ConvertWeights<Eigen::bfloat16>(weights, out);
 }
 
 template <typename T>
@@ -171,7 +148,7 @@ Status ReadWeightsV1(OpKernelContext* ctx, PairsInput<T>* in) {
                              in->shard_sizes[p], " pairs, got shape ",
                              weights[p].shape().DebugString());
     }
-    ConvertWeightsOfAnyType(weights[p], next);
+    LoadWeights(weights[p], next);
     next += weights[p].NumElements();
   }
   in->pairs.weights = in->weights.span();
@@ -180,21 +157,13 @@ Status ReadWeightsV1(OpKernelContext* ctx, PairsInput<T>* in) {
 
 template <typename T>
 Status ReadWeightsV2(OpKernelContext* ctx, PairsInput<T>* in) {
-  using C = ComputeType<CoreType<T>>;
   const Tensor& weights = Input(ctx, "sp_weights_values");
   FE_RETURN_IF_ERROR(CheckVector("sp_weights_values", weights));
   if (weights.NumElements() != in->pairs.num_pairs()) {
     return InvalidArgument("sp_weights_values must hold one weight for each of the ",
                            in->pairs.num_pairs(), " pairs, but has ", weights.NumElements());
   }
-  if (weights.dtype() == tensorflow::DataTypeToEnum<C>::value) {
-    in->pairs.weights = InputSpan<C>(weights);
-    return Status();
-  }
-  FE_RETURN_IF_ERROR(in->weights.Allocate(weights.NumElements()));
-  ConvertWeightsOfAnyType(weights, in->weights.data());
-  in->pairs.weights = in->weights.span();
-  return Status();
+  return ReadWeights(weights, &in->weights, &in->pairs.weights);
 }
 
 }  // namespace

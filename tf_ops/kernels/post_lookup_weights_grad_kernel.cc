@@ -3,6 +3,7 @@
 #include "tf_ops/kernels/pairs_input.h"
 #include "tf_ops/kernels/sparse_inputs.h"
 #include "tf_ops/kernels/tf_adapters.h"
+#include "tf_ops/kernels/weight_values.h"
 
 namespace fused_embedding {
 namespace {
@@ -11,24 +12,15 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
-template <typename W, typename C>
-void StoreWeights(Span<const C> values, Tensor* out) {
-  using Stored = CoreType<W>;
-  const Span<Stored> stored = OutputSpan<W>(out);
-  for (int64_t k = 0; k < stored.size; ++k) {
-    Store(static_cast<ComputeType<Stored>>(values[k]), &stored[k]);
-  }
-}
-
 // Output p has the shape and the type of weights input p; `values` holds those of all, in order.
-template <typename W, typename C>
+template <typename C>
 void WriteWeightsGrad(OpKernelContext* ctx, Span<const C> values) {
   const int num_outputs = ctx->num_outputs();
   for (int p = 0; p < num_outputs; ++p) {
     const Tensor& weights = ctx->input(ctx->num_inputs() - num_outputs + p);
     Tensor* weights_grad = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(p, weights.shape(), &weights_grad));
-    StoreWeights<W, C>({values.data, weights.NumElements()}, weights_grad);
+    StoreWeights<C>({values.data, weights.NumElements()}, weights_grad);
     values = {values.data + weights.NumElements(), values.size - weights.NumElements()};
   }
 }
@@ -52,9 +44,9 @@ class PostLookupWeightsGradOp : public tensorflow::OpKernel {
     FE_REQUIRES_OK(ctx, PlanPostLookup(exec, in.pairs, &plan));
     Buffer<C> weights_grad;
     FE_REQUIRES_OK(ctx, weights_grad.Allocate(in.pairs.num_pairs()));
-    RunPostLookupWeightsGrad(exec, in.pairs, plan, InputSpan<T>(ctx->input(0)),
+    RunPostLookupWeightsGrad(exec, in.pairs, plan, {InputSpan<T>(ctx->input(0)).data, in.pairs.dim},
                              weights_grad.span());
-    WriteWeightsGrad<W, C>(ctx, weights_grad.span());
+    WriteWeightsGrad<C>(ctx, weights_grad.span());
   }
 
  private:

@@ -9,6 +9,15 @@ using tensorflow::OpInputList;
 using tensorflow::OpKernelConstruction;
 using tensorflow::Tensor;
 
+Status ToStatus(const absl::Status& status) {
+  if (status.ok()) return Status();
+  return MakeStatus(StatusCode::kInternal, std::string(status.message()));
+}
+
+Status InputList(tensorflow::OpKernelContext* ctx, const char* name, OpInputList* list) {
+  return ToStatus(ctx->input_list(name, list));
+}
+
 Status ReadNumRows(const Tensor& dense_shape, int64_t* num_rows) {
   if (dense_shape.dims() != 1 || dense_shape.NumElements() < 2) {
     return InvalidArgument(

@@ -12,6 +12,12 @@
 
 namespace fused_embedding {
 
+// For functions of TensorFlow that fail only by an error of ours.
+Status ToStatus(const absl::Status& status);
+
+// An input list that the op's registration guarantees to exist.
+Status InputList(tensorflow::OpKernelContext* ctx, const char* name, tensorflow::OpInputList* list);
+
 // sp_dense_shape [k], k >= 2, without its last element, multiplied.
 Status ReadNumRows(const tensorflow::Tensor& dense_shape, int64_t* num_rows);
 

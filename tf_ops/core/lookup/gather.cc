@@ -14,10 +14,9 @@ namespace {
 constexpr int64_t kPrefetchDistance = 24;
 
 // kRowBytes > 0: known when compiled, so that a copy is a few vector moves; 0: table.row_bytes.
-// Returns the position of the first bad id, or `end`.
 template <int64_t kRowBytes, typename Id>
-int64_t CopyRows(const TableView& table, Span<const Id> ids, int64_t begin, int64_t end,
-                 char* out) {
+FE_INLINE int64_t CopyRowsOf(TableView table, Span<const Id> ids, int64_t begin, int64_t end,
+                             RowsOut out) {
   const int64_t row_bytes = kRowBytes > 0 ? kRowBytes : table.row_bytes;
   // Negative ids are huge unsigned ones, so one comparison checks both limits.
   const auto is_valid = [&](Id id) {
@@ -30,29 +29,40 @@ int64_t CopyRows(const TableView& table, Span<const Id> ids, int64_t begin, int6
     const Id id = ids[i];
     if (!is_valid(id)) return i;
     if (row_bytes == 0) continue;  // an empty tensor has no memory, and memcpy must not get null
-    std::memcpy(out + i * row_bytes, table.data + id * row_bytes, static_cast<size_t>(row_bytes));
+    std::memcpy(out.data + i * out.stride_bytes, table.data + id * row_bytes,
+                static_cast<size_t>(row_bytes));
   }
   return end;
 }
 
 template <typename Id>
-int64_t CopyRowsOfAnySize(const TableView& table, Span<const Id> ids, int64_t begin, int64_t end,
-                          char* out) {
+FE_INLINE int64_t CopyRowsOfAnySize(const TableView& table, Span<const Id> ids, int64_t begin,
+                                    int64_t end, const RowsOut& out) {
   switch (table.row_bytes) {
     case 32:
-      return CopyRows<32>(table, ids, begin, end, out);
+      return CopyRowsOf<32>(table, ids, begin, end, out);
     case 64:
-      return CopyRows<64>(table, ids, begin, end, out);
+      return CopyRowsOf<64>(table, ids, begin, end, out);
     case 128:
-      return CopyRows<128>(table, ids, begin, end, out);
+      return CopyRowsOf<128>(table, ids, begin, end, out);
     case 256:
-      return CopyRows<256>(table, ids, begin, end, out);
+      return CopyRowsOf<256>(table, ids, begin, end, out);
     default:
-      return CopyRows<0>(table, ids, begin, end, out);
+      return CopyRowsOf<0>(table, ids, begin, end, out);
   }
 }
 
 }  // namespace
+
+// The widest stores fill a cache line at once: four narrow ones would fill the store buffer while
+// they wait for their line.
+template <typename Id>
+int64_t CopyRows(const TableView& table, Span<const Id> ids, int64_t begin, int64_t end,
+                 const RowsOut& out) {
+  int64_t stop = begin;
+  WithSimd([&]() FE_INLINE_LAMBDA { stop = CopyRowsOfAnySize(table, ids, begin, end, out); });
+  return stop;
+}
 
 template <typename Id>
 Status Gather(const CpuExec& exec, const TableView& table, Span<const Id> ids, char* out) {
@@ -60,7 +70,7 @@ Status Gather(const CpuExec& exec, const TableView& table, Span<const Id> ids, c
   std::atomic<int64_t> first_bad{kNone};
   const int64_t row_ns = 5 + table.row_bytes / 16;
   exec.ParallelFor(ids.size, row_ns, [&](int64_t begin, int64_t end) {
-    const int64_t stop = CopyRowsOfAnySize(table, ids, begin, end, out);
+    const int64_t stop = CopyRows(table, ids, begin, end, {out, table.row_bytes});
     if (stop == end) return;
     int64_t seen = first_bad.load();
     while (stop < seen && !first_bad.compare_exchange_weak(seen, stop)) {
@@ -73,7 +83,11 @@ Status Gather(const CpuExec& exec, const TableView& table, Span<const Id> ids, c
                          "are too large");
 }
 
-template Status Gather(const CpuExec&, const TableView&, Span<const int32_t>, char*);
-template Status Gather(const CpuExec&, const TableView&, Span<const int64_t>, char*);
+#define FE_INSTANTIATE(Id)                                                                       \
+  template int64_t CopyRows(const TableView&, Span<const Id>, int64_t, int64_t, const RowsOut&); \
+  template Status Gather(const CpuExec&, const TableView&, Span<const Id>, char*);
+FE_INSTANTIATE(int32_t)
+FE_INSTANTIATE(int64_t)
+#undef FE_INSTANTIATE
 
 }  // namespace fused_embedding

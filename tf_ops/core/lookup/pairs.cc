@@ -34,13 +34,13 @@ Status GroupPairs(const Keys& keys, int64_t num_groups, PairGroups* groups) {
   return Status();
 }
 
+}  // namespace
+
 Status CheckNumPairs(int64_t num_pairs) {
   if (num_pairs <= std::numeric_limits<int32_t>::max()) return Status();
   return InvalidArgument("at most ", std::numeric_limits<int32_t>::max(),
                          " ids can be looked up at once, got ", num_pairs, "; use a smaller batch");
 }
-
-}  // namespace
 
 template <typename T>
 Status CheckPairs(const Pairs<T>& pairs) {

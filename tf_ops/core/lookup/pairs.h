@@ -48,6 +48,15 @@ struct Pairs {
   FE_INLINE bool IsZeroRow(int64_t row) const { return !is_zero_row.empty() && is_zero_row[row]; }
 };
 
+// The gradient of combined rows: row i is `dim` values from data + i * stride.
+template <typename T>
+struct CombinedGrad {
+  const T* data = nullptr;
+  int64_t stride = 0;
+
+  FE_INLINE const T* row(int64_t i) const { return data + i * stride; }
+};
+
 struct PairGroups {
   Buffer<int32_t> splits;    // [num_groups + 1]
   Buffer<int32_t> order;     // [num_pairs] pairs group by group; empty when they came that way
@@ -61,6 +70,9 @@ struct PairGroups {
 // Checks that lengths agree and that unique_idx stays below num_unique.
 template <typename T>
 Status CheckPairs(const Pairs<T>& pairs);
+
+// One lookup has at most 2^31 - 1 pairs.
+Status CheckNumPairs(int64_t num_pairs);
 
 // InvalidArgument names the first row outside [0, num_rows).
 Status CheckRowIds(const RowIds& row_ids, int64_t num_rows);

@@ -4,12 +4,11 @@
 #include <cstring>
 #include <type_traits>
 
+#include "tf_ops/core/lookup/row_grad.h"
 #include "tf_ops/core/lookup/row_math.h"
 
 namespace fused_embedding {
 namespace {
-
-constexpr int64_t kPrefetchDistance = 8;
 
 template <typename T>
 class RowGradient {
@@ -23,84 +22,29 @@ class RowGradient {
         combined_grad_(combined_grad.data) {}
 
   FE_INLINE void Compute(int64_t begin, int64_t end, Span<T* const> rows_grad) const {
+    const auto pair_of = [&](int64_t i) FE_INLINE_LAMBDA {
+      const int64_t k = groups_.pair(i);
+      const int64_t row = pairs_.row_ids[k];
+      const C scale = row_scale_[row];
+      // A zero row passes no gradient, whatever it holds.
+      const T* grad = scale == 0 ? nullptr : combined_grad_ + row * pairs_.dim;
+      return PairGrad<T>{grad, scale * pairs_.weight(k)};
+    };
     const int64_t last_pair = groups_.end(end - 1);
     for (int64_t u = begin; u < end; ++u) {
-      const Clip clip = MakeClip(u);
-      ForEachBlock(pairs_.dim,
-                   [&](auto width_constant, int64_t column, int64_t width) FE_INLINE_LAMBDA {
-                     constexpr int64_t kWidth = decltype(width_constant)::value;
-                     C sums[kBlockWidth] = {};
-                     for (int64_t i = groups_.begin(u); i < groups_.end(u); ++i) {
-                       Prefetch(i + kPrefetchDistance, last_pair);
-                       const int64_t k = groups_.pair(i);
-                       const int64_t row = pairs_.row_ids[k];
-                       const C scale = row_scale_[row];
-                       if (scale == 0)
-                         continue;  // a zero row passes no gradient, whatever it holds
-                       AddScaled<kWidth>(scale * pairs_.weight(k),
-                                         combined_grad_ + row * pairs_.dim + column, width, sums);
-                     }
-                     if (clip.is_on) {
-                       AddScaled<kWidth>(-clip.projection, pairs_.rows[u] + column, width, sums);
-                     }
-                     StoreScaled<kWidth>(clip.scale, sums, width, rows_grad[u] + column);
-                   });
+      const PairRange range{groups_.begin(u), groups_.end(u), last_pair};
+      const ClipGrad<T> clip =
+          MakeClipGrad(pairs_.rows[u], pairs_.dim, pairs_.max_norm, range, pair_of);
+      StoreRowGrad(clip, pairs_.dim, range, pair_of, rows_grad[u]);
     }
   }
 
  private:
-  struct Clip {
-    bool is_on = false;
-    C scale = 1;
-    C projection = 0;  // (e g) / |e|^2 for the gradient g of the clipped embedding e
-  };
-
-  // (e g) is a sum over pairs of (e combined_grad[row]): no second buffer for g.
-  FE_INLINE Clip MakeClip(int64_t u) const {
-    Clip clip;
-    if (pairs_.max_norm < 0) return clip;
-    const C max_norm = static_cast<C>(pairs_.max_norm);
-    const C norm = L2Norm(pairs_.rows[u], pairs_.dim);
-    // At a norm of 0 there is no direction to project on.
-    if (!(norm >= max_norm) || norm == 0) return clip;
-    clip.is_on = true;
-    clip.scale = max_norm / norm;
-    C dot = 0;
-    for (int64_t i = groups_.begin(u); i < groups_.end(u); ++i) {
-      const int64_t k = groups_.pair(i);
-      const int64_t row = pairs_.row_ids[k];
-      if (row_scale_[row] == 0) continue;
-      dot += row_scale_[row] * pairs_.weight(k) *
-             Dot<C>(pairs_.rows[u], combined_grad_ + row * pairs_.dim, pairs_.dim);
-    }
-    clip.projection = dot / (norm * norm);
-    return clip;
-  }
-
-  FE_INLINE void Prefetch(int64_t i, int64_t last_pair) const {
-    if (i >= last_pair) return;
-    PrefetchRow(combined_grad_ + pairs_.row_ids[groups_.pair(i)] * pairs_.dim,
-                pairs_.dim * static_cast<int64_t>(sizeof(T)));
-  }
-
   const Pairs<T>& pairs_;
   const PairGroups& groups_;
   Span<const C> row_scale_;
   const T* combined_grad_;
 };
-
-// Whether adding pair by pair to gradients in memory beats grouping the pairs first: one thread is
-// enough for them, and the gradients stay in its cache. Both ways add in the same order.
-template <typename T>
-bool IsSmall(const Pairs<T>& pairs) {
-  constexpr int64_t kMaxGradBytes = 256 * 1024;  // a share of the L2 cache
-  constexpr int64_t kMaxValues = 128 * 1024;     // of all pairs: some 50 microseconds
-  // A 16-bit gradient must not be rounded at each addition; max_norm needs a whole gradient.
-  if (!std::is_same_v<T, ComputeType<T>> || pairs.max_norm >= 0) return false;
-  const int64_t row_bytes = pairs.dim * static_cast<int64_t>(sizeof(T));
-  return pairs.dim > 0 && pairs.rows.size <= kMaxGradBytes / row_bytes &&
-         pairs.num_pairs() <= kMaxValues / pairs.dim;
-}
 
 template <typename T>
 FE_INLINE void AddPairByPair(const Pairs<T>& pairs, Span<const ComputeType<T>> row_scale,
@@ -126,7 +70,7 @@ Status PlanPostLookupGrad(const Pairs<T>& pairs, Span<const int32_t> num_ids,
   using C = ComputeType<T>;
   FE_RETURN_IF_ERROR(CheckPairs(pairs));
   FE_RETURN_IF_ERROR(CheckRowIds(pairs.row_ids, pairs.num_rows));
-  plan->is_grouped = !IsSmall(pairs);
+  plan->is_grouped = !IsSmallGrad<T>(pairs.num_pairs(), pairs.rows.size, pairs.dim, pairs.max_norm);
   if (plan->is_grouped) {
     FE_RETURN_IF_ERROR(GroupByUnique(pairs.unique_idx, pairs.rows.size, &plan->by_unique));
   }

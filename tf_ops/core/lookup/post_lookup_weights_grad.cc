@@ -41,22 +41,22 @@ FE_INLINE void RowWeightsGrad(const Pairs<T>& pairs, const PostLookupPlan<T>& pl
 
 template <typename T>
 void RunPostLookupWeightsGrad(const CpuExec& exec, const Pairs<T>& pairs,
-                              const PostLookupPlan<T>& plan, Span<const T> combined_grad,
+                              const PostLookupPlan<T>& plan, const CombinedGrad<T>& combined_grad,
                               Span<ComputeType<T>> weights_grad) {
   const int64_t pairs_in_row = 1 + pairs.num_pairs() / std::max<int64_t>(pairs.num_rows, 1);
   const int64_t row_ns = pairs_in_row * (8 + pairs.dim / 4);
   exec.ParallelFor(pairs.num_rows, row_ns, [&](int64_t begin, int64_t end) {
     WithSimd([&]() FE_INLINE_LAMBDA {
       for (int64_t row = begin; row < end; ++row) {
-        RowWeightsGrad(pairs, plan, row, combined_grad.data + row * pairs.dim, weights_grad);
+        RowWeightsGrad(pairs, plan, row, combined_grad.row(row), weights_grad);
       }
     });
   });
 }
 
-#define FE_INSTANTIATE(T)                                                         \
-  template void RunPostLookupWeightsGrad(const CpuExec&, const Pairs<T>&,         \
-                                         const PostLookupPlan<T>&, Span<const T>, \
+#define FE_INSTANTIATE(T)                                                                  \
+  template void RunPostLookupWeightsGrad(const CpuExec&, const Pairs<T>&,                  \
+                                         const PostLookupPlan<T>&, const CombinedGrad<T>&, \
                                          Span<ComputeType<T>>);
 FE_FOR_EACH_VALUE_TYPE(FE_INSTANTIATE)
 #undef FE_INSTANTIATE

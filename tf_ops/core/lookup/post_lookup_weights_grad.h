@@ -19,7 +19,7 @@ namespace fused_embedding {
 // `plan` is PlanPostLookup's for the same pairs. Writes weights_grad [num_pairs].
 template <typename T>
 void RunPostLookupWeightsGrad(const CpuExec& exec, const Pairs<T>& pairs,
-                              const PostLookupPlan<T>& plan, Span<const T> combined_grad,
+                              const PostLookupPlan<T>& plan, const CombinedGrad<T>& combined_grad,
                               Span<ComputeType<T>> weights_grad);
 
 }  // namespace fused_embedding

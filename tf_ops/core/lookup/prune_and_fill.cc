@@ -7,9 +7,8 @@ namespace {
 
 template <typename Weight>
 bool IsKept(const PruneAndFillInput<Weight>& in, int64_t i) {
-  if (!in.prune) return true;
-  if (in.ids[i] < 0) return false;
-  return !in.prune_weights || Load(in.weights[i]) > 0;  // false for NaN
+  const PruneRule rule{in.prune, in.prune && in.prune_weights};
+  return rule.Keeps(in.ids[i], rule.weights ? Load(in.weights[i]) : ComputeType<Weight>{1});
 }
 
 template <typename Weight>

@@ -14,10 +14,22 @@
 #include <cstdint>
 
 #include "tf_ops/core/base/dtype.h"
+#include "tf_ops/core/base/simd.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 
 namespace fused_embedding {
+
+// Which pairs stay, for every lookup.
+struct PruneRule {
+  bool ids = false;      // drop id < 0
+  bool weights = false;  // drop not (weight > 0), which is true of NaN
+
+  template <typename C>
+  FE_INLINE bool Keeps(int64_t id, C weight) const {
+    return !(ids && id < 0) && !(weights && !(weight > 0));
+  }
+};
 
 template <typename Weight>
 struct PruneAndFillInput {

@@ -1,0 +1,121 @@
+"""Lookups of several columns in one op, and in one op for all their gradients."""
+
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from fused_embedding import raw_ops
+from fused_embedding._tf_private import colocate_with, variable_accessed
+from fused_embedding.lookup_options import LookupOptions
+from fused_embedding.placement import is_in_another_task
+from fused_embedding.sparse_ids import SparseIds
+from fused_embedding.tables import AnyShard, Shard
+
+
+class Column(NamedTuple):
+    """One lookup of a group.
+
+    Attributes:
+        shards: The table.
+        ids: The batch. Its `indices` may be `[nnz]`, the row of each id.
+        options: What else to do.
+    """
+
+    shards: list[AnyShard]
+    ids: SparseIds
+    options: LookupOptions
+
+
+def fuses(shards: list[AnyShard], options: LookupOptions) -> bool:
+    """Whether one op can do this lookup: the table is dense, in one piece and in this task.
+
+    Args:
+        shards: The table.
+        options: What else to do. A default id that is no row, and a result that ends with the last
+            id, are for the ops of v2.
+
+    Returns:
+        Whether it can.
+    """
+    if len(shards) != 1 or not isinstance(shards[0], Shard) or options.rows_end_at_last_id:
+        return False
+    if options.default_id is not None and options.default_id < 0:
+        return False
+    return not is_in_another_task(shards[0].owner.device)
+
+
+def group_key(column: Column) -> Hashable:
+    """What columns of one op have in common."""
+    shard, options = column.shards[0], column.options
+    assert isinstance(shard, Shard)
+    device = shard.owner.device
+    return shard.dtype, shard.is_variable, device, options.prune, options.fill_empty_row
+
+
+def lookup_group(columns: Sequence[Column], *, side_by_side: bool = False) -> list[tf.Tensor]:
+    """Looks up columns that agree in `group_key`.
+
+    Args:
+        columns: Lookups that `fuses` allows.
+        side_by_side: Whether to write the results into one tensor.
+
+    Returns:
+        `[num_rows, dim]` combined embeddings of each column, rows of tables being flattened; or
+        one `[num_rows, sum of dims]`.
+    """
+    shards: list[Any] = [column.shards[0] for column in columns]
+    tables, table_of_column = _distinct(shards)
+    arguments = _inputs([column.ids for column in columns])
+    arguments |= _attributes([column.options for column in columns])
+    arguments |= {
+        "table_of_column": table_of_column,
+        "num_outputs": 1 if side_by_side else len(columns),
+    }
+    with colocate_with(tables[0].owner):
+        return _call(tables, arguments)
+
+
+def _distinct(shards: list[Shard]) -> tuple[list[Shard], list[int]]:
+    """The tables, each once, and which of them each column reads."""
+    number_of_source: dict[int, int] = {}
+    tables: list[Shard] = []
+    for shard in shards:
+        if number_of_source.setdefault(id(shard.source), len(tables)) == len(tables):
+            tables.append(shard)
+    return tables, [number_of_source[id(shard.source)] for shard in shards]
+
+
+def _inputs(ids: list[SparseIds]) -> dict[str, Any]:
+    weights = {i: column.weights for i, column in enumerate(ids) if column.weights is not None}
+    return {
+        "sp_values": [column.values for column in ids],
+        "sp_indices": [column.indices for column in ids],
+        "sp_dense_shapes": [column.dense_shape for column in ids],
+        "sp_weights": list(weights.values()),
+        "weighted_columns": list(weights),
+    }
+
+
+def _attributes(options: list[LookupOptions]) -> dict[str, Any]:
+    return {
+        "combiners": [option.combiner for option in options],
+        "max_norms": [option.max_norm_attr for option in options],
+        "default_ids": [option.default_id_attr for option in options],
+        "prune": options[0].prune,
+        "fill_empty_row": options[0].fill_empty_row,
+    }
+
+
+def _call(tables: list[Shard], arguments: dict[str, Any]) -> list[tf.Tensor]:
+    sources = [table.source for table in tables]
+    if not tables[0].is_variable:
+        return raw_ops.FusedEmbeddingGroupLookup(tables=sources, **arguments)
+    for variable in sources:
+        variable_accessed(variable)
+    return raw_ops.FusedEmbeddingResourceGroupLookup(
+        resources=[variable.handle for variable in sources],
+        dtype=tables[0].dtype,
+        table_shapes=[variable.shape for variable in sources],
+        **arguments,
+    )

@@ -1,0 +1,408 @@
+#include "tf_ops/core/lookup/group_lookup.h"
+
+#include "tests/cpp/naive_lookup.h"
+#include "tf_ops/core/lookup/group_lookup_grad.h"
+#include "tf_ops/core/lookup/group_lookup_weights_grad.h"
+
+namespace fused_embedding {
+namespace {
+
+constexpr double kMagnitude = 1e3;
+
+// A column as numbers, and what is left of it after pruning and filling.
+struct ColumnCase {
+  LookupCase pairs;  // unique_idx are ids; embeddings are the table
+  std::vector<int64_t> ids;
+  std::vector<int64_t> row_ids;
+  std::vector<double> weights;
+  int64_t default_id = -1;
+  size_t table = 0;
+  bool is_int32 = false;
+};
+
+// Fills in `pairs` from the rest.
+void PruneAndFill(ColumnCase* column) {
+  LookupCase& pairs = column->pairs;
+  const bool prunes_weights = !column->weights.empty() && pairs.combiner != Combiner::kSum;
+  pairs.is_zero_row.assign(static_cast<size_t>(pairs.num_rows), true);
+  for (size_t k = 0; k < column->ids.size(); ++k) {
+    if (column->ids[k] < 0 || (prunes_weights && !(column->weights[k] > 0))) continue;
+    pairs.unique_idx.push_back(static_cast<int32_t>(column->ids[k]));
+    pairs.row_ids.push_back(column->row_ids[k]);
+    if (!column->weights.empty()) pairs.weights.push_back(column->weights[k]);
+    pairs.is_zero_row[static_cast<size_t>(column->row_ids[k])] = false;
+  }
+  for (int64_t row = 0; row < pairs.num_rows; ++row) {
+    if (!pairs.is_zero_row[static_cast<size_t>(row)]) continue;
+    pairs.unique_idx.push_back(static_cast<int32_t>(std::max<int64_t>(column->default_id, 0)));
+    pairs.row_ids.push_back(row);
+    if (!column->weights.empty()) pairs.weights.push_back(1);
+  }
+  if (column->default_id >= 0) pairs.is_zero_row.clear();
+}
+
+enum class Order { kOneHot, kSorted, kAny };
+
+template <typename T>
+ColumnCase RandomColumn(Random* random, const std::vector<Matrix>& tables) {
+  ColumnCase column;
+  column.table = static_cast<size_t>(RandomInt(random, 0, static_cast<int64_t>(tables.size()) - 1));
+  const Matrix& table = tables[column.table];
+  const int64_t table_rows = static_cast<int64_t>(table.size());
+  LookupCase& pairs = column.pairs;
+  pairs.embeddings = table;
+  pairs.dim = static_cast<int64_t>(table[0].size());
+  pairs.combiner = kCombiners[RandomInt(random, 0, 2)];
+  if (RandomBool(random, 0.3)) pairs.max_norm = RandomBool(random) ? 0.5 : 2;
+  pairs.num_rows = RandomInt(random, 0, 40);
+  const Order order = static_cast<Order>(RandomInt(random, 0, 2));
+  int64_t nnz = pairs.num_rows == 0 ? 0 : RandomInt(random, 0, 90);
+  if (order == Order::kOneHot) nnz = pairs.num_rows;
+  const bool has_invalid = RandomBool(random);
+  for (int64_t k = 0; k < nnz; ++k) {
+    column.ids.push_back(RandomInt(random, has_invalid ? -1 : 0, table_rows - 1));
+    column.row_ids.push_back(order == Order::kOneHot ? k
+                                                     : RandomInt(random, 0, pairs.num_rows - 1));
+  }
+  if (order == Order::kSorted) std::sort(column.row_ids.begin(), column.row_ids.end());
+  if (RandomBool(random, 0.4)) {
+    for (int64_t k = 0; k < nnz; ++k) {
+      column.weights.push_back(static_cast<double>(RandomInt(random, -8, 32)) / 16);
+    }
+  }
+  if (RandomBool(random, 0.3)) column.default_id = RandomInt(random, 0, table_rows - 1);
+  column.is_int32 = RandomBool(random);
+  PruneAndFill(&column);
+  return column;
+}
+
+// The memory behind GroupColumn<T>.
+template <typename T>
+class ColumnOf {
+ public:
+  ColumnOf(const ColumnCase& in, const Array<T>& table, int64_t row_stride)
+      : ids_(Array<int64_t>::Of(in.ids)),
+        ids32_(Array<int32_t>::Of(in.ids)),
+        row_ids_(static_cast<int64_t>(in.row_ids.size()) * row_stride, kInt64Min),
+        weights_(Array<ComputeType<T>>::Of(in.weights)) {
+    const int64_t nnz = static_cast<int64_t>(in.ids.size());
+    for (int64_t k = 0; k < nnz; ++k) {
+      row_ids_[k * row_stride] = in.row_ids[static_cast<size_t>(k)];
+    }
+    if (in.is_int32) {
+      column_.ids = ids32_.view();
+    } else {
+      column_.ids = ids_.view();
+    }
+    column_.row_ids = {row_ids_.data(), nnz, row_stride};
+    column_.weights = weights_.span();
+    column_.num_rows = in.pairs.num_rows;
+    column_.table = table.span().data;
+    column_.dim = in.pairs.dim;
+    column_.table_rows = static_cast<int64_t>(in.pairs.embeddings.size());
+    column_.combiner = in.pairs.combiner;
+    column_.max_norm = in.pairs.max_norm;
+    column_.default_id = in.default_id;
+  }
+
+  const GroupColumn<T>& column() const { return column_; }
+
+ private:
+  Array<int64_t> ids_;
+  Array<int32_t> ids32_;
+  Array<int64_t> row_ids_;
+  Array<ComputeType<T>> weights_;
+  GroupColumn<T> column_;
+};
+
+// A group, its results on some executor, and what they must be.
+template <typename T>
+class Group {
+ public:
+  explicit Group(int seed) : random_(static_cast<uint64_t>(seed)) {
+    const int64_t num_tables = RandomInt(&random_, 1, 3);
+    for (int64_t t = 0; t < num_tables; ++t) {
+      const int64_t dim = kDims[RandomInt(&random_, 0, std::size(kDims) - 1)];
+      const size_t num_rows = static_cast<size_t>(RandomInt(&random_, 1, 12));
+      tables_.push_back(RandomMatrix<T>(&random_, num_rows, dim));
+      flat_tables_.push_back(Flat<T>(tables_.back(), dim));
+    }
+    for (int64_t c = RandomInt(&random_, 1, 5); c > 0; --c) {
+      cases_.push_back(RandomColumn<T>(&random_, tables_));
+      memory_.push_back(std::make_unique<ColumnOf<T>>(
+          cases_.back(), flat_tables_[cases_.back().table], RandomInt(&random_, 1, 2)));
+      columns_.push_back(memory_.back()->column());
+      table_of_column_.push_back(static_cast<int64_t>(cases_.back().table));
+      const LookupCase& pairs = cases_.back().pairs;
+      grads_.push_back(RandomMatrix<T>(&random_, static_cast<size_t>(pairs.num_rows), pairs.dim));
+      flat_grads_.push_back(Flat<T>(grads_.back(), pairs.dim));
+    }
+  }
+
+  Span<const GroupColumn<T>> span() const {
+    return {columns_.data(), static_cast<int64_t>(columns_.size())};
+  }
+
+  // Each column's result, with `gap` values between rows that must stay as they are.
+  std::vector<Array<T>> Combine(const CpuExec& exec, int64_t gap) const {
+    GroupPlan<T> plan;
+    EXPECT_TRUE(IsOk(PlanGroupLookup(exec, span(), &plan)));
+    std::vector<Array<T>> results;
+    std::vector<CombinedOut<T>> out;
+    for (const ColumnCase& column : cases_) {
+      const int64_t stride = column.pairs.dim + gap;
+      results.push_back(Array<T>(column.pairs.num_rows * stride, Rounded<T>(-77)));
+      out.push_back({results.back().data(), stride});
+    }
+    RunGroupLookup<T>(exec, span(), &plan, {out.data(), static_cast<int64_t>(out.size())});
+    return results;
+  }
+
+  void ExpectCombined(const std::vector<Array<T>>& got, int64_t gap) const {
+    for (size_t c = 0; c < cases_.size(); ++c) {
+      Matrix want = NaiveCombine(cases_[c].pairs);
+      for (auto& row : want) row.insert(row.end(), static_cast<size_t>(gap), -77);
+      ExpectRowsClose(got[c], want, kMagnitude);
+    }
+  }
+
+  struct Gradient {
+    Array<int64_t> ids;
+    Array<T> rows;
+  };
+
+  std::vector<Gradient> Backward(const CpuExec& exec) const {
+    std::vector<CombinedGrad<T>> grads;
+    for (size_t c = 0; c < cases_.size(); ++c) {
+      grads.push_back({flat_grads_[c].span().data, cases_[c].pairs.dim});
+    }
+    const int64_t num_columns = static_cast<int64_t>(cases_.size());
+    const int64_t num_tables = static_cast<int64_t>(tables_.size());
+    GroupGradPlan<T> plan;
+    EXPECT_TRUE(IsOk(PlanGroupLookupGrad<T>(
+        exec,
+        {span(), {grads.data(), num_columns}, {table_of_column_.data(), num_columns}, num_tables},
+        &plan)));
+    std::vector<Gradient> results;
+    std::vector<TableGrad<T>> out;
+    for (size_t t = 0; t < tables_.size(); ++t) {
+      const int64_t num_unique = plan.tables[t].unique.num_unique;
+      const int64_t dim = static_cast<int64_t>(tables_[t][0].size());
+      results.push_back({Array<int64_t>(num_unique, -77), Array<T>(num_unique * dim)});
+      out.push_back({results.back().ids.data(), results.back().rows.data()});
+    }
+    RunGroupLookupGrad<T>(exec, &plan, {out.data(), num_tables});
+    return results;
+  }
+
+  void ExpectGradient(const std::vector<Gradient>& got) const {
+    for (size_t t = 0; t < tables_.size(); ++t) {
+      std::vector<int64_t> ids;
+      Matrix sums = ZeroMatrix(tables_[t].size(), static_cast<int64_t>(tables_[t][0].size()));
+      for (size_t c = 0; c < cases_.size(); ++c) {
+        if (cases_[c].table != t) continue;
+        const Matrix grad = NaiveRowsGrad(cases_[c].pairs, grads_[c]);
+        for (size_t u = 0; u < grad.size(); ++u) {
+          for (size_t d = 0; d < grad[u].size(); ++d) sums[u][d] += grad[u][d];
+        }
+        for (const int32_t id : cases_[c].pairs.unique_idx) {
+          if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+        }
+      }
+      ASSERT_EQ(got[t].ids.values(), ids) << "table " << t;
+      Matrix want;
+      for (const int64_t id : ids) want.push_back(sums[static_cast<size_t>(id)]);
+      ExpectRowsClose(got[t].rows, want, kMagnitude);
+    }
+  }
+
+  void ExpectWeightsGrads(const CpuExec& exec) const {
+    for (size_t c = 0; c < cases_.size(); ++c) {
+      const ColumnCase& in = cases_[c];
+      if (in.weights.empty()) continue;
+      Array<ComputeType<T>> got(static_cast<int64_t>(in.ids.size()), -77);
+      ASSERT_TRUE(IsOk(GroupLookupWeightsGrad<T>(
+          exec, columns_[c], {flat_grads_[c].span().data, in.pairs.dim}, got.span())));
+      const std::vector<double> kept = NaiveWeightsGrad(in.pairs, grads_[c]);
+      size_t next = 0;
+      for (size_t k = 0; k < in.ids.size(); ++k) {
+        const double want = columns_[c].IsKept(static_cast<int64_t>(k)) ? kept[next++] : 0;
+        ASSERT_TRUE(IsClose(got[static_cast<int64_t>(k)], want, kMagnitude)) << "weight " << k;
+      }
+    }
+  }
+
+ private:
+  Random random_;
+  std::vector<Matrix> tables_;
+  std::vector<Array<T>> flat_tables_;
+  std::vector<ColumnCase> cases_;
+  std::vector<std::unique_ptr<ColumnOf<T>>> memory_;
+  std::vector<GroupColumn<T>> columns_;
+  std::vector<int64_t> table_of_column_;
+  std::vector<Matrix> grads_;
+  std::vector<Array<T>> flat_grads_;
+};
+
+template <typename T>
+class GroupLookup : public ::testing::Test {};
+TYPED_TEST_SUITE(GroupLookup, ValueTypes);
+
+TYPED_TEST(GroupLookup, EqualsItsDefinitionForAnyNumberOfThreads) {
+  for (int seed = 0; seed < 150; ++seed) {
+    SCOPED_TRACE(seed);
+    const Group<TypeParam> group(seed);
+    const int64_t gap = seed % 3;
+    const auto want = group.Combine(SerialExec(), gap);
+    group.ExpectCombined(want, gap);
+    for (const int num_threads : kThreadCounts) {
+      const auto got = group.Combine(ThreadedExec(num_threads), gap);
+      for (size_t c = 0; c < want.size(); ++c) ASSERT_EQ(got[c].bytes(), want[c].bytes());
+    }
+  }
+}
+
+TYPED_TEST(GroupLookup, GradientEqualsItsDefinitionForAnyNumberOfThreads) {
+  for (int seed = 0; seed < 150; ++seed) {
+    SCOPED_TRACE(seed);
+    const Group<TypeParam> group(seed);
+    const auto want = group.Backward(SerialExec());
+    group.ExpectGradient(want);
+    group.ExpectWeightsGrads(ThreadedExec(3));
+    for (const int num_threads : kThreadCounts) {
+      const auto got = group.Backward(ThreadedExec(num_threads));
+      for (size_t t = 0; t < want.size(); ++t) {
+        ASSERT_EQ(got[t].rows.bytes(), want[t].rows.bytes());
+      }
+    }
+  }
+}
+
+// One column over a table of two rows: `num_pairs` pairs, of which all but one in 64 are of row 0.
+template <typename T>
+struct HotColumn {
+  explicit HotColumn(int64_t num_pairs) : ids(num_pairs), row_ids(num_pairs), grads(num_pairs) {
+    Random random(5);
+    for (int64_t k = 0; k < num_pairs; ++k) {
+      ids[k] = k % 64 == 63;
+      row_ids[k] = k;
+      grads[k] = Rounded<T>(static_cast<double>(RandomInt(&random, -64, 64)) / 64);
+      sums[ids[k]] += Load(grads[k]);
+    }
+    column.ids = ids.view();
+    column.row_ids = {row_ids.data(), num_pairs};
+    column.num_rows = num_pairs;
+    column.table = table.data();
+    column.table_rows = 2;
+    column.dim = 1;
+    column.combiner = Combiner::kSum;
+  }
+
+  Array<T> RowsGrad(const CpuExec& exec) const {
+    const CombinedGrad<T> grad{grads.span().data, 1};
+    const int64_t table = 0;
+    GroupGradPlan<T> plan;
+    EXPECT_TRUE(
+        IsOk(PlanGroupLookupGrad<T>(exec, {{&column, 1}, {&grad, 1}, {&table, 1}, 1}, &plan)));
+    EXPECT_EQ(plan.tables[0].unique.num_unique, 2);
+    Array<int64_t> unique_ids(2);
+    Array<T> rows(2);
+    const TableGrad<T> out{unique_ids.data(), rows.data()};
+    RunGroupLookupGrad<T>(exec, &plan, {&out, 1});
+    return rows;
+  }
+
+  Array<T> table{Rounded<T>(1), Rounded<T>(2)};
+  Array<int64_t> ids, row_ids;
+  Array<T> grads;
+  double sums[2] = {0, 0};
+  GroupColumn<T> column;
+};
+
+TYPED_TEST(GroupLookup, SumsOfIdsWithManyPairsAreTakenInParts) {
+  const HotColumn<TypeParam> hot(200000);
+  const Array<TypeParam> want = hot.RowsGrad(SerialExec());
+  EXPECT_TRUE(IsClose(want[0], hot.sums[0], 1e5));
+  EXPECT_TRUE(IsClose(want[1], hot.sums[1], 1e5));
+  for (const int num_threads : kThreadCounts) {
+    EXPECT_EQ(hot.RowsGrad(ThreadedExec(num_threads)).bytes(), want.bytes());
+  }
+}
+
+// One column of two ids, of which a test spoils something.
+struct SmallColumn {
+  SmallColumn() {
+    column.ids = ids.view();
+    column.row_ids = {row_ids.data(), 2, 1, "sp_indices"};
+    column.num_rows = 3;
+    column.table = table.data();
+    column.table_rows = 4;
+    column.dim = 1;
+  }
+  Status Check() const {
+    std::vector<PairOrder> orders;
+    return CheckColumns<float>(ThreadedExec(2), {&column, 1}, &orders);
+  }
+
+  Array<float> table{1, 2, 3, 4};
+  Array<int64_t> ids{1, 3}, row_ids{0, 2};
+  GroupColumn<float> column;
+};
+
+TEST(CheckColumns, NamesWhatIsWrong) {
+  EXPECT_TRUE(IsOk(SmallColumn().Check()));
+  SmallColumn large;
+  large.ids[1] = 4;
+  EXPECT_TRUE(IsInvalid(large.Check(), {"column 0", "id 4 at position 1", "[0, 4)"}));
+  SmallColumn negative;
+  negative.ids[0] = -2;
+  EXPECT_TRUE(IsOk(negative.Check()));
+  negative.column.prune = false;
+  EXPECT_TRUE(IsInvalid(negative.Check(), {"id -2 at position 0", "[0, 4)"}));
+  for (const int64_t row : {int64_t{-1}, int64_t{3}, kInt64Min, kInt64Max}) {
+    SmallColumn outside;
+    outside.row_ids[1] = row;
+    EXPECT_TRUE(IsInvalid(outside.Check(), {"column 0", "sp_indices[1, 0]", "num_rows = 3"}));
+  }
+  SmallColumn short_rows;
+  short_rows.column.row_ids.size = 1;
+  EXPECT_TRUE(IsInvalid(short_rows.Check(), {"one row for each of the 2 ids, got 1"}));
+  SmallColumn short_weights;
+  short_weights.column.weights = {short_weights.table.data(), 1};
+  EXPECT_TRUE(IsInvalid(short_weights.Check(), {"one weight for each of the 2 ids, got 1"}));
+}
+
+TEST(CheckColumns, ADefaultIdMustExistWhereARowIsEmpty) {
+  SmallColumn column;
+  column.column.default_id = 9;
+  EXPECT_TRUE(IsInvalid(column.Check(), {"id 9, which fills row 1", "[0, 4)"}));
+  column.column.fill = false;
+  EXPECT_TRUE(IsOk(column.Check()));
+  column.column.fill = true;
+  column.column.num_rows = 2;
+  column.row_ids[1] = 1;
+  EXPECT_TRUE(IsOk(column.Check()));
+}
+
+TEST(CheckColumns, APrunedIdMayBeAnything) {
+  SmallColumn column;
+  Array<float> weights{0, 1};
+  column.ids[0] = kInt64Max;
+  column.column.weights = weights.view();
+  EXPECT_TRUE(IsOk(column.Check()));
+  column.column.combiner = Combiner::kSum;  // zero weights are no reason to prune then
+  EXPECT_TRUE(IsInvalid(column.Check(), {"id 9223372036854775807 at position 0"}));
+}
+
+TEST(ColumnWork, CutsEachColumn) {
+  ColumnWork work;
+  ASSERT_TRUE(work.Add(3) && work.Add(0) && work.Add(4));
+  std::vector<std::vector<int64_t>> parts;
+  work.ForEach(2, 6,
+               [&](int64_t c, int64_t first, int64_t last) { parts.push_back({c, first, last}); });
+  EXPECT_EQ(parts, (std::vector<std::vector<int64_t>>{{0, 2, 3}, {2, 0, 3}}));
+  EXPECT_FALSE(work.Add(kInt64Max));
+}
+
+}  // namespace
+}  // namespace fused_embedding

@@ -1,0 +1,121 @@
+"""The raw ops of a grouped lookup, called for columns, and what the oracle says they must give."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+import fused_embedding as fe
+import oracle.lookup
+
+
+class Column(NamedTuple):
+    """One column of a group; `max_norm` and `default_id` are off when None."""
+
+    table: int
+    ids: Any
+    row_ids: Any
+    num_rows: int
+    weights: Any = None
+    combiner: str = "mean"
+    max_norm: float | None = None
+    default_id: int | None = None
+    id_dtype: Any = np.int64
+
+    def oracle_args(self, tables):
+        """What the oracle's safe lookups take."""
+        weights = None if self.weights is None else np.array(self.weights, np.float64)
+        table = np.asarray(tables[self.table]).astype(np.float64)
+        return table, self.ids, self.row_ids, self.num_rows, weights
+
+    def oracle_options(self):
+        """Their options."""
+        default_id = -1 if self.default_id is None else self.default_id
+        options = {"combiner": self.combiner, "max_norm": self.max_norm}
+        return options | {"default_id": default_id}
+
+
+def arguments(columns, weight_dtype=tf.float64):
+    """Inputs and attributes that all ops of a group take, but for the tables."""
+    weighted = [c for c, column in enumerate(columns) if column.weights is not None]
+    return {
+        "sp_values": [np.array(c.ids, c.id_dtype) for c in columns],
+        "sp_indices": [oracle.lookup.as_indices(list(c.row_ids)) for c in columns],
+        "sp_dense_shapes": [np.array([c.num_rows, 9], np.int64) for c in columns],
+        "sp_weights": [tf.cast(columns[c].weights, weight_dtype) for c in weighted],
+        "table_of_column": [c.table for c in columns],
+        "weighted_columns": weighted,
+        "combiners": [c.combiner for c in columns],
+        "max_norms": [-1.0 if c.max_norm is None else c.max_norm for c in columns],
+        "default_ids": [-1 if c.default_id is None else c.default_id for c in columns],
+    }
+
+
+def call(name, tables, **args):
+    """The op of tensors, or of variables where `tables` are."""
+    if not isinstance(tables[0], tf.Variable):
+        return getattr(fe.raw_ops, f"FusedEmbedding{name}")(tables=list(tables), **args)
+    op = getattr(fe.raw_ops, f"FusedEmbeddingResource{name}")
+    handles = [table.handle for table in tables]
+    if name == "GroupLookup":
+        args["dtype"] = tables[0].dtype
+    return op(resources=handles, **args)
+
+
+def lookup(tables, columns, concat=False, **args):
+    """Forward; a list of results."""
+    num_outputs = 1 if concat else len(columns)
+    args = arguments(columns) | args
+    return call("GroupLookup", tables, num_outputs=num_outputs, **args)
+
+
+def want_combined(tables, columns):
+    """What each column's result must be."""
+    return [
+        oracle.lookup.safe_lookup(*c.oracle_args(tables), **c.oracle_options()) for c in columns
+    ]
+
+
+def want_gradients(tables, columns, grads):
+    """Ids of each table in order of first occurrence with their rows, and weights' gradients."""
+    rows = [{} for _ in tables]
+    weights_grads = []
+    for column, grad in zip(columns, grads, strict=True):
+        args, options = column.oracle_args(tables), column.oracle_options()
+        want = oracle.lookup.safe_lookup_grad(np.asarray(grad, np.float64), *args, **options)
+        for i, row in zip(want.ids, want.rows, strict=True):
+            rows[column.table][int(i)] = rows[column.table].get(int(i), 0.0) + row
+        if column.weights is not None:
+            weights_grads.append(want.weights)
+    return rows, weights_grads
+
+
+def random_columns(rng, tables, num_columns):
+    """Columns of every kind: one-hot, sorted and unsorted, weighted, clipped, filled."""
+    return [_random_column(rng, tables) for _ in range(num_columns)]
+
+
+def _random_column(rng, tables):
+    table = int(rng.integers(len(tables)))
+    num_ids = len(tables[table])
+    num_rows = int(rng.integers(0, 8))
+    kind = rng.choice(["one_hot", "sorted", "any"])
+    nnz = num_rows if kind == "one_hot" else int(rng.integers(0, 14)) if num_rows else 0
+    row_ids = np.arange(nnz) if kind == "one_hot" else rng.integers(0, max(num_rows, 1), nnz)
+    return Column(
+        table,
+        rng.integers(-1 if rng.integers(2) else 0, num_ids, nnz).tolist(),
+        (np.sort(row_ids) if kind == "sorted" else row_ids).tolist(),
+        num_rows,
+        rng.choice([-1.0, 0.0, 0.5, 2.0], nnz).tolist() if rng.random() < 0.4 else None,
+        str(rng.choice(oracle.lookup.COMBINERS)),
+        [None, None, 0.5, 2.0][rng.integers(4)],
+        [None, None, 0][rng.integers(3)],
+        [np.int32, np.int64][rng.integers(2)],
+    )
+
+
+def random_tables(rng):
+    """One to three tables of several widths, float64."""
+    dims = rng.choice([1, 3, 8, 16, 17, 64, 70], rng.integers(1, 4))
+    return [rng.standard_normal((int(rng.integers(1, 9)), dim)) for dim in dims]

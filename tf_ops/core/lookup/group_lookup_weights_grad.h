@@ -1,0 +1,19 @@
+// The gradient of a grouped lookup with respect to the weights of its ids, one value an id: that of
+// stage 5 for the pairs that are left, 0 for those that were dropped.
+
+#ifndef FUSED_EMBEDDING_CORE_LOOKUP_GROUP_LOOKUP_WEIGHTS_GRAD_H_
+#define FUSED_EMBEDDING_CORE_LOOKUP_GROUP_LOOKUP_WEIGHTS_GRAD_H_
+
+#include "tf_ops/core/lookup/group_column.h"
+
+namespace fused_embedding {
+
+// Writes weights_grad [nnz] of a column that CheckColumns has passed. Fails only without memory.
+template <typename T>
+Status GroupLookupWeightsGrad(const CpuExec& exec, const GroupColumn<T>& column,
+                              const CombinedGrad<T>& combined_grad,
+                              Span<ComputeType<T>> weights_grad);
+
+}  // namespace fused_embedding
+
+#endif  // FUSED_EMBEDDING_CORE_LOOKUP_GROUP_LOOKUP_WEIGHTS_GRAD_H_

@@ -1,0 +1,98 @@
+// The inputs of the ops of a grouped lookup as core's columns.
+
+#ifndef FUSED_EMBEDDING_KERNELS_GROUP_INPUT_H_
+#define FUSED_EMBEDDING_KERNELS_GROUP_INPUT_H_
+
+#include <vector>
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/resource_var.h"
+#include "tf_ops/core/lookup/group_column.h"
+#include "tf_ops/kernels/tf_adapters.h"
+
+namespace fused_embedding {
+
+// Attrs that all ops of a grouped lookup have; lists have an entry for each column.
+struct GroupAttrs {
+  std::vector<Combiner> combiners;
+  std::vector<float> max_norms;
+  std::vector<int64_t> default_ids;
+  std::vector<int64_t> table_of_column;
+  std::vector<int64_t> weighted_columns;  // one for each of sp_weights
+  bool prune = true;
+  bool fill_empty_row = true;
+
+  int64_t num_columns() const { return static_cast<int64_t>(table_of_column.size()); }
+};
+
+Status ReadGroupAttrs(tensorflow::OpKernelConstruction* ctx, GroupAttrs* attrs);
+
+// The tables: tensors of inputs, or variables. Variables are locked for reading, each once and in
+// the order of their addresses, while this lives. The lock is held rather than references to the
+// tensors: an update that finds a second reference copies the whole table.
+class GroupTables {
+ public:
+  GroupTables() = default;
+  GroupTables(const GroupTables&) = delete;
+  ~GroupTables();
+
+  // Input list "tables".
+  absl::Status ReadTensors(tensorflow::OpKernelContext* ctx);
+  // Input list "resources", variables of this dtype.
+  absl::Status ReadVariables(tensorflow::OpKernelContext* ctx, tensorflow::DataType dtype);
+
+  int64_t size() const { return static_cast<int64_t>(tables_.size()); }
+  const tensorflow::Tensor& operator[](int64_t t) const { return *tables_[static_cast<size_t>(t)]; }
+  // Values of a row of table t, flattened.
+  int64_t dim(int64_t t) const;
+
+ private:
+  absl::Status CheckRanks() const;
+
+  std::vector<tensorflow::core::RefCountPtr<tensorflow::Var>> variables_;
+  std::vector<tensorflow::Var*> locked_;
+  std::vector<const tensorflow::Tensor*> tables_;
+};
+
+// Reads the tables by the op's name: those of a Resource op are variables, whose dtype is attr
+// "dtype".
+absl::Status ReadGroupTables(tensorflow::OpKernelContext* ctx, tensorflow::DataType dtype,
+                             bool are_variables, GroupTables* tables);
+
+// Columns, and the memory that they point to where that is not an input's.
+template <typename T>
+struct GroupInput {
+  std::vector<GroupColumn<CoreType<T>>> columns;
+  std::vector<Buffer<ComputeType<CoreType<T>>>> weights;  // where they are of another type
+
+  Span<const GroupColumn<CoreType<T>>> span() const {
+    return {columns.data(), static_cast<int64_t>(columns.size())};
+  }
+};
+
+// Reads sp_values, sp_indices, sp_dense_shapes and sp_weights.
+template <typename T>
+Status ReadGroup(tensorflow::OpKernelContext* ctx, const GroupAttrs& attrs,
+                 const GroupTables& tables, GroupInput<T>* in);
+
+// Where each column's values are in tensors [num_rows, dim], one a column, or in one tensor of all
+// columns side by side.
+struct ColumnPlace {
+  int tensor;      // which
+  int64_t offset;  // of its first value
+  int64_t stride;  // values from a row to the next
+};
+
+// Places in `num_tensors` tensors, 1 or as many as columns, and the shape [rows, width] of each.
+template <typename T>
+Status PlaceColumns(const GroupInput<T>& in, int num_tensors, std::vector<ColumnPlace>* places,
+                    std::vector<std::pair<int64_t, int64_t>>* shapes);
+
+// Reads combined_grads, which must have the shapes of the forward op's outputs.
+template <typename T>
+Status ReadCombinedGrads(tensorflow::OpKernelContext* ctx, const GroupInput<T>& in,
+                         std::vector<CombinedGrad<CoreType<T>>>* grads);
+
+}  // namespace fused_embedding
+
+#endif  // FUSED_EMBEDDING_KERNELS_GROUP_INPUT_H_

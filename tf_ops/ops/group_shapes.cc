@@ -1,0 +1,126 @@
+#include "tf_ops/ops/group_shapes.h"
+
+#include <vector>
+
+#include "tf_ops/ops/shape_functions.h"
+
+namespace fused_embedding {
+namespace {
+
+using tensorflow::shape_inference::DimensionHandle;
+using tensorflow::shape_inference::InferenceContext;
+using tensorflow::shape_inference::ShapeHandle;
+
+// Where the inputs of an op start: combined_grads where it has them, the tables, the columns.
+struct Inputs {
+  int tables = 0, num_tables = 0;
+  int columns = 0, num_columns = 0;  // sp_values, then as many sp_indices and sp_dense_shapes
+};
+
+absl::Status FindInputs(InferenceContext* c, bool has_grads, Inputs* in) {
+  int num_outputs = 0;
+  if (has_grads) TF_RETURN_IF_ERROR(c->GetAttr("num_outputs", &num_outputs));
+  TF_RETURN_IF_ERROR(c->GetAttr("num_tables", &in->num_tables));
+  TF_RETURN_IF_ERROR(c->GetAttr("num_columns", &in->num_columns));
+  std::vector<tensorflow::DataType> ids;
+  TF_RETURN_IF_ERROR(c->GetAttr("Tids", &ids));
+  if (static_cast<int>(ids.size()) != in->num_columns) {
+    return absl::InvalidArgumentError(
+        "sp_values, sp_indices and sp_dense_shapes must have one entry for each column");
+  }
+  in->tables = num_outputs;
+  in->columns = in->tables + in->num_tables;
+  return absl::OkStatus();
+}
+
+// The width of a row of a table, which may be a variable.
+absl::Status TableDim(InferenceContext* c, int input, DimensionHandle* dim) {
+  ShapeHandle table = c->input(input);
+  if (const auto* variable = c->input_handle_shapes_and_types(input)) {
+    table = variable->empty() ? c->UnknownShape() : (*variable)[0].shape;
+  } else {
+    tensorflow::DataType dtype;
+    if (c->GetAttr("dtype", &dtype).ok()) table = c->UnknownShape();  // a handle of unknown kind
+  }
+  TF_RETURN_IF_ERROR(c->WithRankAtLeast(table, 1, &table));
+  *dim = c->UnknownDim();
+  if (!c->RankKnown(table)) return absl::OkStatus();
+  *dim = c->MakeDim(1);
+  for (int i = 1; i < c->Rank(table); ++i) {
+    TF_RETURN_IF_ERROR(c->Multiply(*dim, c->Dim(table, i), dim));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ColumnShape(InferenceContext* c, const Inputs& in, int column, int table,
+                         ShapeHandle* shape) {
+  ShapeHandle values, indices;
+  DimensionHandle nnz, num_rows, dim;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(in.columns + column), 1, &values));
+  const int indices_input = in.columns + in.num_columns + column;
+  TF_RETURN_IF_ERROR(c->WithRankAtLeast(c->input(indices_input), 1, &indices));
+  TF_RETURN_IF_ERROR(c->WithRankAtMost(indices, 2, &indices));
+  if (c->RankKnown(indices)) {
+    TF_RETURN_IF_ERROR(c->Merge(c->Dim(values, 0), c->Dim(indices, 0), &nnz));
+  }
+  TF_RETURN_IF_ERROR(NumRowsDim(c, in.columns + 2 * in.num_columns + column, &num_rows));
+  TF_RETURN_IF_ERROR(TableDim(c, in.tables + table, &dim));
+  *shape = c->Matrix(num_rows, dim);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status GroupLookupShape(InferenceContext* c) {
+  Inputs in;
+  TF_RETURN_IF_ERROR(FindInputs(c, false, &in));
+  std::vector<int> tables;
+  TF_RETURN_IF_ERROR(c->GetAttr("table_of_column", &tables));
+  if (static_cast<int>(tables.size()) != in.num_columns ||
+      (c->num_outputs() != 1 && c->num_outputs() != in.num_columns)) {
+    return absl::InvalidArgumentError(
+        "table_of_column must have one entry for each column, and num_outputs must be 1 or the "
+        "number of columns");
+  }
+  DimensionHandle num_rows = c->UnknownDim(), width = c->MakeDim(0);
+  for (int i = 0; i < in.num_columns; ++i) {
+    if (tables[i] < 0 || tables[i] >= in.num_tables) {
+      return absl::InvalidArgumentError("table_of_column must be below the number of tables");
+    }
+    ShapeHandle shape;
+    TF_RETURN_IF_ERROR(ColumnShape(c, in, i, tables[i], &shape));
+    if (c->num_outputs() == in.num_columns) {
+      c->set_output(i, shape);
+      continue;
+    }
+    TF_RETURN_IF_ERROR(c->Merge(num_rows, c->Dim(shape, 0), &num_rows));
+    TF_RETURN_IF_ERROR(c->Add(width, c->Dim(shape, 1), &width));
+  }
+  if (c->num_outputs() != in.num_columns) c->set_output(0, c->Matrix(num_rows, width));
+  return absl::OkStatus();
+}
+
+absl::Status GroupLookupGradShape(InferenceContext* c) {
+  Inputs in;
+  TF_RETURN_IF_ERROR(FindInputs(c, true, &in));
+  for (int t = 0; t < in.num_tables; ++t) {
+    DimensionHandle dim;
+    TF_RETURN_IF_ERROR(TableDim(c, in.tables + t, &dim));
+    const DimensionHandle num_unique = c->UnknownDim();
+    c->set_output(t, c->Vector(num_unique));
+    c->set_output(in.num_tables + t, c->Matrix(num_unique, dim));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GroupLookupWeightsGradShape(InferenceContext* c) {
+  const int first_weights = c->num_inputs() - c->num_outputs();
+  ShapeHandle weights;
+  for (int i = 0; i < c->num_outputs(); ++i) {
+    TF_RETURN_IF_ERROR(c->WithRank(c->input(first_weights + i), 1, &weights));
+    c->set_output(i, weights);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace fused_embedding
