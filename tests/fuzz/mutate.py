@@ -26,6 +26,7 @@ ATTRS = {
     "slot_prefix": ("sgd", "", "a/b"),
     "partition_index": (0, 1, -1, 2**62),
     "num_partitions": (1, 2, 0, -1, 2**31),
+    "num_outputs": (1, 2, 0, -1, 2**31),
     "dim": (DIM, 0, -1, 2**24, 2**40, 2**63 - 1),
     "seed": (0, -1, 2**63 - 1),
     "admission": ("all", "counter", "bloom", "none"),
@@ -41,6 +42,14 @@ ATTRS = {
     "initializer_b": FLOATS,
     "initializer_matrix": (b"", b"x", b"\0" * 4 * DIM, b"\xff" * 8 * DIM),
     "shared_name": ("made",),
+}
+# Attributes with an entry for each column of a group, or each table.
+LIST_ATTRS = {
+    "combiners": ATTRS["combiner"],
+    "max_norms": ATTRS["max_norm"],
+    "default_ids": (-1, 0, 5, 6, 2**62, -(2**63)),
+    "table_of_column": (0, 1, 2, 3, -1, 2**31, 2**62),
+    "weighted_columns": (0, 1, 2, 3, -1, 2**62),
 }
 STRINGS = (b"", b"A", b"A/accumulator", b"\0\xff", b"x" * 100_000)
 
@@ -134,6 +143,15 @@ def mutate_list(rng, values):
     return [*values[:at], spoil(rng, values[at]), *values[at + 1 :]]
 
 
+def mutate_entries(rng, values, choices):
+    """One entry more, less or other."""
+    entry, at = choices[rng.integers(len(choices))], int(rng.integers(len(values) + 1))
+    kind = rng.integers(4)
+    if kind == 0:
+        return [*values[:at], entry, *values[at:]]
+    return [*values[:at], *([] if kind == 1 else [entry]), *values[at + 1 :]]
+
+
 def mutate_array(rng, array):
     return ARRAY_MUTATIONS[rng.integers(len(ARRAY_MUTATIONS))](rng, np.asarray(array))
 
@@ -166,6 +184,18 @@ def other_resource(rng, _):
     return choices[rng.integers(len(choices))]
 
 
+def mutate_named_list(rng, name, values):
+    """Another list for the argument `name`."""
+    if name in LIST_ATTRS:
+        return mutate_entries(rng, values, LIST_ATTRS[name])
+    if name == "resources":
+        return mutate_entries(rng, values, other_resources()[1])
+    changed = mutate_list(rng, values)
+    if name == "sp_dense_shapes" and any(is_costly(rng, shape) for shape in changed):
+        return values
+    return changed
+
+
 def mutate(rng, args):
     """Spoils one argument of a copy of `args`."""
     name = sorted(args)[rng.integers(len(args))]
@@ -177,7 +207,7 @@ def mutate(rng, args):
     elif name in ATTRS and not isinstance(value, np.ndarray):
         value = ATTRS[name][rng.integers(len(ATTRS[name]))]
     elif isinstance(value, list):
-        value = mutate_list(rng, value)
+        value = mutate_named_list(rng, name, value)
     elif name == "input" and isinstance(value, tf.Tensor):
         value = tf.constant(mutate_array(rng, value.numpy()))
     elif isinstance(value, np.ndarray):

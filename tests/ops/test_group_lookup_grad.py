@@ -117,6 +117,12 @@ def test_rejects_a_gradient_of_another_shape(kind, shape):
         gradient([kind(np.ones((4, 1)))], [column], [np.ones(shape)])
 
 
+def test_rejects_another_number_of_gradients(kind):
+    columns = [Column(0, [1], [0], 1)] * 3
+    with pytest.raises(tf.errors.InvalidArgumentError, match="one for each of the 3 columns"):
+        gradient([kind(np.ones((4, 1)))], columns, [np.ones((1, 1))] * 2)
+
+
 def test_rejects_ids_outside_the_table(kind):
     with pytest.raises(tf.errors.InvalidArgumentError, match="column 0: id 4 at position 0"):
         gradient([kind(np.ones((4, 1)))], [Column(0, [4], [0], 1)], [np.ones((1, 1))])

@@ -213,6 +213,11 @@ template <typename T>
 Status PlaceColumns(const GroupInput<T>& in, int num_tensors, std::vector<ColumnPlace>* places,
                     std::vector<std::pair<int64_t, int64_t>>* shapes) {
   const bool is_concat = num_tensors == 1;
+  const size_t num_columns = in.columns.size();
+  if (!is_concat && static_cast<size_t>(num_tensors) != num_columns) {
+    return InvalidArgument("there must be one output, or one for each of the ", num_columns,
+                           " columns, got ", num_tensors);
+  }
   int64_t width = 0;
   for (const auto& column : in.columns) {
     if (is_concat && column.num_rows != in.columns[0].num_rows) {

@@ -1,0 +1,196 @@
+"""Valid calls of the ops of a grouped lookup, and what their results must be."""
+
+import functools
+
+import numpy as np
+import tensorflow as tf
+
+import group_stages
+import oracle.lookup
+
+NUM_IDS = 6
+WIDTHS = (1, 3, 17)
+
+
+@functools.cache
+def variables():
+    """A table of each width, float32."""
+    rng = np.random.default_rng(0)
+    return [tf.Variable(rng.standard_normal((NUM_IDS, w)).astype(np.float32)) for w in WIDTHS]
+
+
+def make_columns(rng, must_be_weighted):
+    """Columns over tables of `WIDTHS`, all with one number of rows. Few kinds: kernels are kept."""
+    kind = int(rng.integers(12))
+    columns = group_stages.random_columns(
+        np.random.default_rng(kind), [np.ones((NUM_IDS, w)) for w in WIDTHS], 1 + kind % 3
+    )
+    num_rows = int(rng.integers(0, 6))
+    for c, column in enumerate(columns):
+        nnz = int(rng.integers(0, 9)) if num_rows else 0
+        weights = None
+        if column.weights is not None or must_be_weighted:
+            weights = rng.choice([-1.0, 0.0, 0.5, 2.0], nnz)
+        columns[c] = column._replace(
+            ids=rng.integers(-1, NUM_IDS, nnz),
+            row_ids=rng.integers(0, max(num_rows, 1), nnz),
+            num_rows=num_rows,
+            weights=weights,
+        )
+    return columns
+
+
+def make(are_variables, with_grads=False, must_be_weighted=False):
+    """Arguments of one of the ops."""
+
+    def make_arguments(rng):
+        columns = make_columns(rng, must_be_weighted)
+        dtype = [np.float32, np.float64, tf.bfloat16.as_numpy_dtype][rng.integers(3)]
+        if are_variables:
+            args = {"resources": [v.handle for v in variables()]}
+            dtype = np.float32
+        else:
+            args = {"tables": [rng.standard_normal((NUM_IDS, w)).astype(dtype) for w in WIDTHS]}
+        given = group_stages.arguments(columns, [tf.float32, tf.float64][rng.integers(2)])
+        args |= given | {"sp_weights": [w.numpy() for w in given["sp_weights"]]}
+        args |= {"prune": True, "fill_empty_row": bool(rng.integers(2))}
+        is_concat = bool(rng.integers(2))
+        if not with_grads:
+            args["num_outputs"] = 1 if is_concat else len(columns)
+            return args | ({"dtype": tf.float32} if are_variables else {})
+        widths = [WIDTHS[column.table] for column in columns]
+        grads = [rng.standard_normal((columns[0].num_rows, w)).astype(dtype) for w in widths]
+        return args | {"combined_grads": [np.concatenate(grads, axis=1)] if is_concat else grads}
+
+    return make_arguments
+
+
+def tables_of(args):
+    """Values of the tables, rows flat, float64."""
+    if "tables" in args:
+        tables = args["tables"]
+    else:
+        by_handle = {id(v.handle): v.numpy() for v in variables()}
+        tables = [by_handle[id(handle)] for handle in args["resources"]]
+    return [
+        np.asarray(t).astype(np.float64).reshape(len(t), int(np.prod(np.shape(t)[1:])))
+        for t in tables
+    ]
+
+
+class Pairs:
+    """What is left of a column after pruning and filling, and what the oracle takes of it."""
+
+    def __init__(self, args, c):
+        table = tables_of(args)[args["table_of_column"][c]]
+        indices, ids = np.asarray(args["sp_indices"][c]), np.asarray(args["sp_values"][c])
+        row_ids = indices if indices.ndim == 1 else indices[:, 0]
+        self.num_rows = int(
+            np.prod([int(d) for d in args["sp_dense_shapes"][c][:-1]], dtype=object)
+        )
+        assert not len(row_ids) or (min(row_ids) >= 0 and max(row_ids) < self.num_rows)
+        weights = None
+        if c in args["weighted_columns"]:
+            weights = args["sp_weights"][args["weighted_columns"].index(c)].astype(np.float64)
+        self.combiner, default_id = args["combiners"][c], args["default_ids"][c]
+        max_norm = np.float32(args["max_norms"][c])
+        self.max_norm = float(max_norm) if max_norm >= 0 else None
+        prunes_weights = args["prune"] and weights is not None and self.combiner != "sum"
+        self.pairs = oracle.lookup.prune_and_fill(
+            ids.astype(np.int64),
+            oracle.lookup.as_indices(row_ids.tolist()),
+            self.num_rows,
+            weights,
+            prune=args["prune"],
+            fill=args["fill_empty_row"],
+            prune_weights=prunes_weights,
+            default_id=default_id,
+        )
+        assert not len(self.pairs.ids) or min(self.pairs.ids) >= 0
+        self.kept = oracle.lookup.kept_positions(ids, weights, args["prune"], prunes_weights)
+        self.num_ids = len(ids)
+        self.rows = table[self.pairs.ids]
+        no_default = args["fill_empty_row"] and default_id < 0
+        self.is_zero = np.logical_and(self.pairs.is_row_empty, no_default)[:, None]
+        self.weights = None if weights is None else self.pairs.weights.astype(np.float64)
+
+    def combined(self):
+        want = oracle.lookup.post_lookup(
+            self.rows, self.pairs.indices[:, 0], self.num_rows, *self.how()
+        )
+        return np.where(self.is_zero, 0.0, want.rows)
+
+    def how(self):
+        return self.combiner, self.weights, self.max_norm
+
+    def grad_args(self, top_grad):
+        top_grad = np.where(self.is_zero, 0.0, top_grad)
+        return top_grad, self.rows, self.pairs.indices[:, 0], *self.how()
+
+
+def all_pairs(args):
+    return [Pairs(args, c) for c in range(len(args["table_of_column"]))]
+
+
+def grads_of(args):
+    """The gradient of each column's result, float64."""
+    grads = [g.astype(np.float64) for g in args["combined_grads"]]
+    if len(grads) == len(args["table_of_column"]):
+        return grads
+    ends = np.cumsum([tables_of(args)[t].shape[1] for t in args["table_of_column"]])
+    return np.split(grads[0], ends[:-1], axis=1)
+
+
+def floats(args):
+    """Every number that rounding errors are relative to."""
+    tables = args["tables"] if "tables" in args else [v.numpy() for v in variables()]
+    return {name: args.get(name, []) for name in ("sp_weights", "combined_grads")} | {
+        "tables": [np.asarray(t) for t in tables]
+    }
+
+
+def check(close):
+    """The checks of the three ops, over the fuzz's comparison."""
+
+    def forward(args, got):
+        want = [pairs.combined() for pairs in all_pairs(args)]
+        if len(got) != len(want):
+            want = [np.concatenate(want, axis=1)]
+        for g, w in zip(got, want, strict=True):
+            close(g, w, floats(args))
+
+    def gradient(args, got):
+        want = [{} for _ in tables_of(args)]
+        for pairs, top_grad, t in zip(
+            all_pairs(args), grads_of(args), args["table_of_column"], strict=True
+        ):
+            rows = oracle.lookup.post_lookup_grad(*pairs.grad_args(top_grad))
+            for i, row in zip(pairs.pairs.ids, rows, strict=True):
+                want[t][int(i)] = want[t].get(int(i), 0.0) + row
+        for ids, rows, of_table in zip(got.unique_ids, got.rows_grad, want, strict=True):
+            assert ids.numpy().tolist() == list(of_table)
+            close(rows, np.array(list(of_table.values())).reshape(rows.shape), floats(args), 4096)
+
+    def weights_gradient(args, got):
+        pairs, grads = all_pairs(args), grads_of(args)
+        for c, g in zip(args["weighted_columns"], got, strict=True):
+            of_pairs = oracle.lookup.post_lookup_weights_grad(*pairs[c].grad_args(grads[c]))
+            want = np.zeros(pairs[c].num_ids)
+            want[pairs[c].kept] = of_pairs[: len(pairs[c].kept)]
+            close(g, want, floats(args), 4096)
+
+    return forward, gradient, weights_gradient
+
+
+def make_ops(op_type, close):
+    """An `op_type` for each op."""
+    forward, gradient, weights_gradient = check(close)
+    ops = []
+    for are_variables, kind in ((False, ""), (True, "Resource")):
+        name = f"FusedEmbedding{kind}GroupLookup"
+        ops += [
+            op_type(name, make(are_variables), forward),
+            op_type(f"{name}Grad", make(are_variables, True), gradient),
+            op_type(f"{name}WeightsGrad", make(are_variables, True, True), weights_gradient),
+        ]
+    return ops
