@@ -1,5 +1,6 @@
 """The optimizers of fe.train that stock has too: stock's results, names and checkpoints."""
 
+import doctest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -399,6 +400,30 @@ def test_under_a_loss_scale():
     assert_close(*results, terms=64)
 
 
+def test_no_step_copies_a_table():
+    """With fused lookups, what a step allocates is of the size of the batch; dense reads too."""
+    num_rows, options = 200_000, v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
+    with tf.Graph().as_default(), v1.Session() as session:
+        variable = v1.get_variable(
+            "v", [num_rows, 16], initializer=v1.ones_initializer(), use_resource=True
+        )
+        ids = tf.SparseTensor([[0, 0], [0, 1], [1, 0]], tf.constant([3, 11, 3], tf.int64), [2, 2])
+        rows = fe.nn.fused_safe_embedding_lookup_sparse(variable, ids)
+        with tf.control_dependencies(
+            [fe.train.AdagradOptimizer(0.1).minimize(loss_of(rows[:, :3]))]
+        ):
+            read = variable.read_value()[:2]
+        session.run(v1.global_variables_initializer())
+        session.run(read)  # the initial value may be shared until then
+        for _ in range(3):
+            metadata = v1.RunMetadata()
+            session.run(read, options=options, run_metadata=metadata)
+            nodes = [n for device in metadata.step_stats.dev_stats for n in device.node_stats]
+            allocated = {n.node_name: sum(m.total_bytes for m in n.memory) for n in nodes}
+            assert any("SparseApply" in name for name in allocated)
+            assert max(allocated.values()) < num_rows
+
+
 def test_an_error_leaves_the_optimizer_usable():
     variable = tf.Variable(initial_value("a"))
     optimizer = fe.train.GradientDescentOptimizer(1.0)
@@ -422,3 +447,9 @@ def test_signatures_are_stocks():
         ours, stock = getattr(fe.train, cls), getattr(v1.train, cls)
         assert issubclass(ours, stock)
         assert ours.__init__ is stock.__init__
+
+
+def test_examples():
+    results = doctest.testmod(fe.train.fused_optimizers, extraglobs={"fe": fe})
+    assert results.attempted > 0
+    assert results.failed == 0
