@@ -2,15 +2,17 @@
 
 The only file of the package that imports private TensorFlow modules for feature columns: the
 column classes and the layers under `linear_model` have no public name. All of them call the
-lookup as `embedding_ops.<function>`. `_with_globals` gives one method of one column another
+lookup as `embedding_ops.<function>`. `with_globals` gives one method of one column another
 meaning of that name, so TensorFlow keeps making the variables, collections, names and checkpoint
 entries, nothing of it is copied or patched, and no other thread or column can notice.
 """
 
+import contextlib
+import contextvars
 import inspect
 import types
 from collections import namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import tensorflow as tf
@@ -19,7 +21,11 @@ from tensorflow.python.feature_column import feature_column_v2 as fc_v2
 from tensorflow.python.feature_column import serialization
 
 from fused_embedding import nn
-from fused_embedding.lookup import LOOKUPS
+from fused_embedding.group_lookup import Column
+from fused_embedding.lookup import LOOKUPS, run_lookup
+from fused_embedding.lookup_options import make_options
+from fused_embedding.sparse_ids import as_sparse_ids
+from fused_embedding.tables import as_shards
 
 # Stock's under tf.compat.v1, whose name is ours while fe.compat.deeprec is installed.
 shared_embedding_columns = fc_v2.shared_embedding_columns
@@ -52,8 +58,8 @@ def resolve_fusion(do_fusion: DoFusion) -> Literal["v1", "v2", "v3"] | None:
 
 
 def fuse(column: Any, do_fusion: DoFusion) -> Any:
-    """Returns a stock embedding column with `do_fusion`: itself where that means stock."""
-    if resolve_fusion(do_fusion) is None:
+    """Returns a stock embedding column with `do_fusion`; other columns, and None, as they are."""
+    if resolve_fusion(do_fusion) is None or type(column) not in _FUSED:
         return column
     return _FUSED[type(column)](*column, do_fusion=do_fusion)
 
@@ -65,18 +71,18 @@ def linear_model_for(do_fusion: DoFusion) -> Callable[..., tf.Tensor]:
     # linear_model -> _LinearModel -> _FCLinearWrapper -> _create_weighted_sum -> the lookup: each
     # names the next, so each gets its own meaning of that one name.
     categorical_sum = _with_lookups(fc_v1._create_categorical_column_weighted_sum, do_fusion)
-    weighted_sum = _with_globals(
+    weighted_sum = with_globals(
         fc_v1._create_weighted_sum, _create_categorical_column_weighted_sum=categorical_sum
     )
     wrapper = _subclass(fc_v1._FCLinearWrapper, "call", _create_weighted_sum=weighted_sum)
     model = _subclass(fc_v1._LinearModel, "__init__", _FCLinearWrapper=wrapper)
     linear_model = inspect.unwrap(fc_v1.linear_model)  # its decorators only export and warn
-    return _with_globals(linear_model, _LinearModel=model)
+    return with_globals(linear_model, _LinearModel=model)
 
 
-def _with_globals(function: Callable, **names: Any) -> Callable:
-    """A copy of `function` for which global `names` mean something else."""
-    missing = names.keys() - set(function.__code__.co_names)
+def with_globals(function: Callable, **names: Any) -> Callable:
+    """A copy of `function`, and of the functions in it, for which `names` mean something else."""
+    missing = names.keys() - _names_in(function.__code__)
     if missing:
         raise RuntimeError(
             f"TensorFlow {tf.__version__} has no {', '.join(missing)} in {function.__qualname__}, "
@@ -93,9 +99,15 @@ def _with_globals(function: Callable, **names: Any) -> Callable:
     return copy
 
 
+def _names_in(code: types.CodeType) -> set[str]:
+    """The global names that a function and the functions inside it use."""
+    inner = [_names_in(c) for c in code.co_consts if isinstance(c, types.CodeType)]
+    return set(code.co_names).union(*inner)
+
+
 def _subclass(base: type, method: str, **names: Any) -> type:
     """A subclass of `base` in which global `names` mean something else to `method`."""
-    return type(base.__name__, (base,), {method: _with_globals(getattr(base, method), **names)})
+    return type(base.__name__, (base,), {method: with_globals(getattr(base, method), **names)})
 
 
 def _with_lookups(function: Callable, do_fusion: DoFusion) -> Callable:
@@ -103,7 +115,7 @@ def _with_lookups(function: Callable, do_fusion: DoFusion) -> Callable:
     version = resolve_fusion(do_fusion)
     if version is None:
         return function
-    return _with_globals(function, embedding_ops=_FusedLookups(version))
+    return with_globals(function, embedding_ops=_FusedLookups(version))
 
 
 def fused_lookup(column: Any, table: Any, sparse_tensors: Any) -> tf.Tensor:
@@ -133,19 +145,46 @@ def fused_lookup(column: Any, table: Any, sparse_tensors: Any) -> tf.Tensor:
     )
 
 
+_is_recording = contextvars.ContextVar("is_recording", default=False)
+
+
+@contextlib.contextmanager
+def recording_lookups() -> Iterator[None]:
+    """Lookups of columns with `do_fusion` return a `Column`: what would be looked up."""
+    token = _is_recording.set(True)
+    try:
+        yield
+    finally:
+        _is_recording.reset(token)
+
+
+def _recorded(params: Any, sp_ids: Any, sp_weights: Any, *, is_safe: bool, **how: Any) -> Any:
+    """A `Column`; the result for ids of another rank, which is reshaped."""
+    ids = as_sparse_ids(sp_ids, sp_weights, "sp_ids")
+    options = make_options(
+        how["combiner"], how["max_norm"], None, prune=is_safe, fill_empty_row=is_safe
+    )
+    column = Column(as_shards(params, "params"), ids, options)
+    return column if ids.leading_shape is None else run_lookup("v3", *column)
+
+
 class _FusedLookups:
     """Stands where TensorFlow's columns expect the module `embedding_ops`."""
 
     def __init__(self, version: Literal["v1", "v2", "v3"]):
         self._version = version
 
-    def safe_embedding_lookup_sparse(self, *args: Any, **kwargs: Any) -> tf.Tensor:
+    def safe_embedding_lookup_sparse(self, *args: Any, **kwargs: Any) -> Any:
+        if _is_recording.get():
+            return _recorded(*args, is_safe=True, **kwargs)
         kwargs["fusion_version"] = self._version
         return nn.fused_safe_embedding_lookup_sparse(*args, **kwargs)
 
     def embedding_lookup_sparse_v2(
         self, params: Any, sp_ids: Any, sp_weights: Any, **kwargs: Any
-    ) -> tf.Tensor:
+    ) -> Any:
+        if _is_recording.get():
+            return _recorded(params, sp_ids, sp_weights, is_safe=False, **kwargs)
         # Stock drops the rows after the last id, so that the columns of a batch differ in length.
         # Its documentation allows zeros there as well, which is what the fused ops give.
         lookup: Any = {

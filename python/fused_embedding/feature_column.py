@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from fused_embedding import _tf_feature_column
+from fused_embedding import _tf_feature_column, _tf_input_layer
 from fused_embedding._tf_embedding_variable_column import (
     EmbeddingVariableCategoricalColumn,
     categorical_column_of_table,
@@ -25,6 +25,7 @@ from fused_embedding.embedding_options import EmbeddingVariableOption
 __all__ = [
     "categorical_column_with_embedding",
     "embedding_column",
+    "input_layer",
     "linear_model",
     "sequence_categorical_column_with_embedding",
     "shared_embedding_columns",
@@ -294,6 +295,50 @@ def _make_shared(
     if any(categorical_column_of_table(column) is not None for column in categorical_columns):
         return make_shared(make_stock, categorical_columns, initializer, do_fusion)
     return [fuse(column, do_fusion) for column in make_stock(categorical_columns)]
+
+
+def input_layer(
+    features: Mapping[str, Any],
+    feature_columns: Iterable[Any],
+    weight_collections: list[str] | None = None,
+    trainable: bool = True,
+    cols_to_vars: dict[Any, Any] | None = None,
+    cols_to_output_tensors: dict[Any, Any] | None = None,
+) -> tf.Tensor:
+    """Dense inputs of feature columns, in a `tf.compat.v1` graph, by one lookup op.
+
+    The lookups of all embedding columns, those of stock TensorFlow too and whatever their
+    `do_fusion`, are one op and their gradients another, as `fe.nn.group_embedding_lookup_sparse`
+    has it. Variables, their names and the order of the columns are stock's.
+
+    Args:
+        features: Tensors and SparseTensors of a batch by feature key.
+        feature_columns: Dense columns.
+        weight_collections: More collections for the variables.
+        trainable: Whether the variables go into TRAINABLE_VARIABLES.
+        cols_to_vars: If given, filled with each column's list of variables.
+        cols_to_output_tensors: If given, filled with each column's tensor.
+
+    Returns:
+        `[num_rows, width]` float32, columns in the order of their names.
+
+    Raises:
+        ValueError: If a column is not dense.
+
+    Source: `tf.compat.v1.feature_column.input_layer`.
+
+    >>> user = tf.feature_column.categorical_column_with_hash_bucket("user", 1000)
+    >>> with tf.Graph().as_default():
+    ...     features = {"user": tf.constant([["ann"], ["bob"]])}
+    ...     columns = [tf.feature_column.embedding_column(user, 4)]
+    ...     inputs = fe.feature_column.input_layer(features, columns)
+    >>> inputs.shape
+    TensorShape([2, 4])
+    """
+    filled = {"cols_to_vars": cols_to_vars, "cols_to_output_tensors": cols_to_output_tensors}
+    return _tf_input_layer.input_layer(
+        features, feature_columns, weight_collections, trainable, filled
+    )
 
 
 def linear_model(

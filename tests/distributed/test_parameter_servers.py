@@ -39,6 +39,7 @@ class Setting(NamedTuple):
 
 SETTINGS = [
     Setting("v2", True, "sgd"),
+    Setting("v3", True, "sgd"),
     Setting("v2", True, "adagrad"),
     Setting("v2", False, "adagrad"),
     Setting("v1", True, "adagrad"),
@@ -194,7 +195,7 @@ WORKER = "/job:worker/task:1"
 def table_transfers(version: str, ids: np.ndarray):
     """What a lookup of `ids` and its gradient send. v1 reads a row for each id, repeated or not."""
     unique_ids = np.unique(ids)
-    ids_read = {"v1": ids, "v2": unique_ids}[version]
+    ids_read = {"v1": ids, "v2": unique_ids, "v3": unique_ids}[version]
     for shard in range(2):
         server = f"/job:ps/task:{shard}"
         num_read = int(np.sum(ids_read // (NUM_IDS // 2) == shard))
