@@ -205,6 +205,33 @@ def test_shards_and_embedding_variables_are_looked_up_by_themselves():
     np.testing.assert_allclose(of_table, tf.nn.safe_embedding_lookup_sparse(table, ids))
 
 
+@pytest.mark.parametrize(
+    ("table_device", "device", "is_grouped"),
+    [
+        ("", "", True),
+        ("/cpu:0", "/job:worker/task:1", True),
+        ("/job:localhost/replica:0/task:0/cpu:0", "", True),
+        ("/job:ps/task:0/cpu:0", "/job:ps", True),
+        ("/job:ps/task:1", "/job:ps/task:0", False),
+        ("/job:ps/task:0", "/job:worker/task:0", False),
+        ("/job:ps/task:0", "", False),
+    ],
+)
+def test_a_table_in_another_task_is_looked_up_by_v2(table_device, device, is_grouped):
+    """So that between tasks only distinct ids and their rows travel."""
+    with tf.Graph().as_default() as graph:
+        with tf.device(table_device):
+            table = tf1.get_variable("table", [3, 2], use_resource=True)
+        with tf.device(device):
+            GROUP([table], [sparse([1], [0], 1)], ["sum"])
+            fe.nn.fused_safe_embedding_lookup_sparse(
+                table, sparse([1], [0], 1), fusion_version="v3"
+            )
+        types = collections.Counter(op.type for op in graph.get_operations())
+    assert types["FusedEmbeddingResourceGroupLookup"] == 2 * is_grouped
+    assert types["FusedEmbeddingSparsePostLookUpV2"] == 2 * (not is_grouped)
+
+
 def test_other_dtypes_and_kinds_of_tables_are_other_groups():
     ids = sparse([1], [0], 1)
     tables = [tf.Variable(np.ones((2, 2), t)) for t in (np.float32, np.float64, np.float32)]

@@ -394,6 +394,22 @@ TEST(CheckColumns, APrunedIdMayBeAnything) {
   EXPECT_TRUE(IsInvalid(column.Check(), {"id 9223372036854775807 at position 0"}));
 }
 
+TEST(GroupLookup, AZeroDenominatorGivesZeroWhateverTheEmbeddings) {
+  SmallColumn small;
+  Array<float> weights{1, -1};
+  small.row_ids[1] = 0;
+  small.table[1] = std::numeric_limits<float>::quiet_NaN();
+  small.column.weights = weights.view();
+  small.column.prune = false;
+  small.column.combiner = Combiner::kMean;
+  GroupPlan<float> plan;
+  ASSERT_TRUE(IsOk(PlanGroupLookup<float>(SerialExec(), {&small.column, 1}, &plan)));
+  Array<float> combined{-77, -77, -77};
+  const CombinedOut<float> out{combined.data(), 1};
+  RunGroupLookup<float>(SerialExec(), {&small.column, 1}, &plan, {&out, 1});
+  EXPECT_EQ(combined.values(), (std::vector<float>{0, 0, 0}));
+}
+
 TEST(ColumnWork, CutsEachColumn) {
   ColumnWork work;
   ASSERT_TRUE(work.Add(3) && work.Add(0) && work.Add(4));
