@@ -111,7 +111,8 @@ void CheckStagesFiveAndSix(const CpuExec& exec, const LookupCase& in, const Matr
   ExpectRowsClose(rows_grad, NaiveRowsGrad(in, combined_grad), kMagnitude);
 
   Array<ComputeType<T>> weights_grad(pairs.num_pairs());
-  RunPostLookupWeightsGrad(exec, pairs, plan, {flat_grad.data(), pairs.dim}, weights_grad.span());
+  RunPostLookupWeightsGrad(exec, pairs, plan, {flat_grad.span().data, pairs.dim},
+                           weights_grad.span());
   const std::vector<double> want = NaiveWeightsGrad(in, combined_grad);
   for (size_t k = 0; k < want.size(); ++k) {
     ASSERT_TRUE(IsClose(weights_grad[static_cast<int64_t>(k)], want[k], kMagnitude))

@@ -11,7 +11,7 @@ Array<ComputeType<T>> WeightsGrad(const CpuExec& exec, const Pairs<T>& pairs,
   PostLookupPlan<T> plan;
   EXPECT_TRUE(IsOk(PlanPostLookup(exec, pairs, &plan)));
   Array<ComputeType<T>> grad(pairs.num_pairs(), -77);
-  RunPostLookupWeightsGrad(exec, pairs, plan, {combined_grad.data(), pairs.dim}, grad.span());
+  RunPostLookupWeightsGrad(exec, pairs, plan, {combined_grad.span().data, pairs.dim}, grad.span());
   return grad;
 }
 
