@@ -24,7 +24,7 @@ PHASES = ("forward", "gradient", "sgd", "adagrad")
 # Those that need nothing but stock TensorFlow and tables with a vocabulary.
 SYSTEMS = (
     *("group", "v3", "v2", "v1", "stock", "plain", "columns_v2", "columns_stock"),
-    *("v2_fused", "stock_fused"),
+    *("group_fused", "v2_fused", "stock_fused"),
     *("v2_default", "stock_default", "v2_fused_default"),
 )
 

@@ -186,6 +186,7 @@ SYSTEMS = {
     "v1": System(_fused("v1"), is_ours=True),
     "stock": System(_each_column(_stock)),
     # The same with the optimizers of fe.train.
+    "group_fused": System(_group, is_ours=True, phases=_UPDATING, optimizers="fused"),
     "v2_fused": System(_fused("v2"), is_ours=True, phases=_UPDATING, optimizers="fused"),
     "stock_fused": System(_each_column(_stock), is_ours=True, phases=_UPDATING, optimizers="fused"),
     # Tables without a vocabulary. A training lookup finds or inserts, counts and dates; one without
