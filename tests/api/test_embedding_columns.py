@@ -379,8 +379,8 @@ def test_wrong_arguments_are_errors():
         fe.feature_column.embedding_column(
             make("key"), 2, ckpt_to_load_from="path", tensor_name_in_ckpt="name"
         )
-    with pytest.raises(NotImplementedError, match="do_fusion = 'v3'"):
-        fe.feature_column.embedding_column(make("key"), 2, do_fusion="v3")
+    with pytest.raises(ValueError, match=r"do_fusion must be .* 'v4' was given"):
+        fe.feature_column.embedding_column(make("key"), 2, do_fusion="v4")
     with tf.Graph().as_default():
         column = fe.feature_column.embedding_column(make("ids"), 2)
         with pytest.raises(ValueError, match=r"'ids' has dtype string, but the feature is int64"):

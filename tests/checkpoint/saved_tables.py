@@ -157,6 +157,7 @@ class Program:
         partitions: int | None,
         option: str = "plain",
         make_saver: Callable[[], Any] = tf.compat.v1.train.Saver,
+        rules: Iterable[str] = tuple(RULES),
         **kwargs: Any,
     ):
         self.graph = tf.Graph()
@@ -164,7 +165,7 @@ class Program:
             self.variable = make(partitions, option, **kwargs)
             self.keys = tf.compat.v1.placeholder(tf.int64, [None])
             self.step = tf.compat.v1.placeholder(tf.int64, [])
-            self.train_op = train_step(self.variable, self.keys, self.step)
+            self.train_op = train_step(self.variable, self.keys, self.step, rules)
             self.saver = make_saver()
             self.session = tf.compat.v1.Session()
 

@@ -113,6 +113,8 @@ def _additions() -> list[tuple[Any, dict[str, Any]]]:
     options = {name: getattr(embedding_options, name) for name in embedding_options.__all__}
     variables = {"get_embedding_variable": get_embedding_variable}
     modules = _import_shims(options)
+    columns = _public(feature_column)
+    del columns["input_layer"]  # DeepRec's is stock's; ours fuses columns without do_fusion as well
     additions: list[tuple[Any, dict[str, Any]]] = [
         (sys.modules, modules),
         (stock_embedding_ops, _fused_lookups()),
@@ -131,7 +133,7 @@ def _additions() -> list[tuple[Any, dict[str, Any]]]:
         additions += [
             (tf1, tf1_names),
             (tf1.GraphKeys, {"EMBEDDING_VARIABLES": embedding_scope.EMBEDDING_VARIABLES}),
-            (tf1.feature_column, _public(feature_column)),
+            (tf1.feature_column, columns),
             (tf1.nn, {**_fused_lookups(), **_stock_lookups()}),
             (tf1.train, _optimizers()),
         ]
