@@ -75,7 +75,8 @@ def test_raw_table(tmp_path):
     ]
     assert cells["grow_500"]["ours"]["samples"] == 40
     assert cells["insert"]["ours_adagrad"]["million_keys_per_second"] > 0
-    assert cells["memory"]["ours_adagrad"]["x_payload"] > 1
+    # Of 3 MB in a process of hundreds: memory that was freed before may be used again.
+    assert 0.5 < cells["memory"]["ours_adagrad"]["x_payload"] < 5
     assert cells["colliding"]["random"]["find_x_random"]["median"] == 1
 
 
