@@ -5,10 +5,6 @@
 namespace fused_embedding {
 namespace {
 
-Span<const char> AsSpan(const std::string& bytes) {
-  return {bytes.data(), static_cast<int64_t>(bytes.size())};
-}
-
 TEST(Crc32c, IsThatOfRfc3720) {
   std::string ascending, descending;
   for (int i = 0; i < 32; ++i) {

@@ -26,8 +26,7 @@ class ApplyOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(ctx, LookupTables(ctx, "resources", &tables));
     std::vector<ApplyInput> inputs;
     FE_REQUIRES_OK(ctx, ReadInputs(ctx, tables, &inputs));
-    const Span<const ApplyInput> all = {inputs.data(), static_cast<int64_t>(inputs.size())};
-    FE_REQUIRES_OK(ctx, Apply(TfExec(ctx), rule_, all));
+    FE_REQUIRES_OK(ctx, Apply(TfExec(ctx), rule_, AsSpan(inputs)));
     for (const TableResourcePtr& resource : tables) resource->table()->AdvanceStep();
   }
 

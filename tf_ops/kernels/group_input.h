@@ -61,9 +61,7 @@ struct GroupInput {
   std::vector<GroupColumn<CoreType<T>>> columns;
   std::vector<Buffer<ComputeType<CoreType<T>>>> weights;  // where they are of another type
 
-  Span<const GroupColumn<CoreType<T>>> span() const {
-    return {columns.data(), static_cast<int64_t>(columns.size())};
-  }
+  Span<const GroupColumn<CoreType<T>>> span() const { return AsSpan(columns); }
 };
 
 // Reads sp_values, sp_indices, sp_dense_shapes and sp_weights: columns without their tables.

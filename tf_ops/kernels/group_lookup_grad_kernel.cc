@@ -10,11 +10,6 @@ namespace {
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
-template <typename V>
-Span<const CombinedGrad<V>> AsSpan(const std::vector<CombinedGrad<V>>& grads) {
-  return {grads.data(), static_cast<int64_t>(grads.size())};
-}
-
 // Outputs unique_ids of each table, then rows_grad of each.
 template <typename T, bool kAreVariables>
 class GroupLookupGradOp final : public GroupOp<T, kAreVariables> {

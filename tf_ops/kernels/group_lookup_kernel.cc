@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tf_ops/core/lookup/group_lookup.h"
 #include "tf_ops/kernels/group_input.h"
@@ -27,8 +29,7 @@ class GroupLookupOp final : public GroupOp<T, kAreVariables> {
 
     std::vector<CombinedOut<V>> combined;
     OP_REQUIRES_OK(ctx, AllocateCombined(ctx, in, ctx->num_outputs(), &combined));
-    RunGroupLookup(exec, in.span(), &plan,
-                   {combined.data(), static_cast<int64_t>(combined.size())});
+    RunGroupLookup(exec, in.span(), &plan, AsSpan(std::as_const(combined)));
   }
 };
 

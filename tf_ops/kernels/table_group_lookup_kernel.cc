@@ -58,14 +58,13 @@ class TableGroupLookupOp final : public tensorflow::OpKernel {
     std::vector<CombinedOut<V>> combined;
     OP_REQUIRES_OK(ctx, AllocateCombined(ctx, lookup.in, num_outputs_, &combined));
     std::vector<TableLookup>& lookups = lookup.lookups;
-    FE_REQUIRES_OK(ctx, LookUpTables(exec, {lookups.data(), static_cast<int64_t>(lookups.size())},
-                                     [&](const CpuExec& table_exec, int64_t t) {
-                                       for (size_t c = 0; c < combined.size(); ++c) {
-                                         if (attrs_.table_of_column[c] != t) continue;
-                                         RunColumnLookup(table_exec, lookup.in.columns[c],
-                                                         &plan.columns[c], combined[c]);
-                                       }
-                                     }));
+    FE_REQUIRES_OK(
+        ctx, LookUpTables(exec, AsSpan(lookups), [&](const CpuExec& table_exec, int64_t t) {
+          for (size_t c = 0; c < combined.size(); ++c) {
+            if (attrs_.table_of_column[c] != t) continue;
+            RunColumnLookup(table_exec, lookup.in.columns[c], &plan.columns[c], combined[c]);
+          }
+        }));
     Warn(lookups);
   }
 

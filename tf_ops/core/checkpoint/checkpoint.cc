@@ -19,13 +19,6 @@ constexpr int64_t kBlockBytes = int64_t{4} << 20;
 
 // --- Saving ---
 
-Span<const char> AsSpan(const std::string& bytes) {
-  return {bytes.data(), static_cast<int64_t>(bytes.size())};
-}
-Span<const char> AsSpan(const std::vector<char>& bytes) {
-  return {bytes.data(), static_cast<int64_t>(bytes.size())};
-}
-
 // In blocks of about kBlockBytes that end at a multiple of `unit_bytes`.
 Status WriteInPieces(BlockType type, Span<const char> bytes, int64_t unit_bytes,
                      BlockWriter* writer) {
@@ -245,7 +238,7 @@ class TableRestorer {
   Status Load() {
     table_->Clear();
     FE_RETURN_IF_ERROR(table_->SetInitializer(header_.initializer));
-    FE_RETURN_IF_ERROR(table_->EnsureSlots({slots_.data(), static_cast<int64_t>(slots_.size())}));
+    FE_RETURN_IF_ERROR(table_->EnsureSlots(AsSpan(slots_)));
     table_->set_step(header_.step);
     const bool keeps_bloom = KeepsBloom();
     if (keeps_bloom) FE_RETURN_IF_ERROR(table_->CopyBloomOfShard(0, &bloom_));

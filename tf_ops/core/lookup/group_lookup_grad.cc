@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "tf_ops/core/base/simd.h"
+#include "tf_ops/core/base/tasks.h"
 
 namespace fused_embedding {
 namespace {
@@ -15,6 +16,7 @@ constexpr int64_t kPrefetchDistance = 24;
 constexpr int64_t kPartPairs = 2048;
 // Below this many pairs a table is planned by one thread, beside other tables.
 constexpr int64_t kManyPairs = 32768;
+constexpr int64_t kPairNs = 10;
 
 // Appends the pairs of columns to those of a table.
 template <typename T>
@@ -366,23 +368,13 @@ Status PlanGroupLookupGrad(const CpuExec& exec, const GroupGradInput<T>& in,
   std::vector<TableColumns> tables;
   FE_RETURN_IF_ERROR(FindTableColumns(in, orders, &tables));
   plan->tables.resize(tables.size());
-  std::vector<Status> statuses(tables.size());
-  const auto plan_table = [&](const CpuExec& table_exec, size_t t) {
-    statuses[t] = PlanTable(table_exec, in, orders, tables[t], &plan->tables[t]);
-  };
-  int64_t num_pairs = 0;
-  for (size_t t = 0; t < tables.size(); ++t) {
-    if (tables[t].max_pairs >= kManyPairs) plan_table(exec, t);
-    num_pairs += std::min(tables[t].max_pairs, kManyPairs);
-  }
-  const SerialExec serial;
-  const int64_t table_ns = 10 * num_pairs / std::max<int64_t>(in.num_tables, 1);
-  exec.ParallelFor(in.num_tables, table_ns, [&](int64_t begin, int64_t end) {
-    for (size_t t = static_cast<size_t>(begin); t < static_cast<size_t>(end); ++t) {
-      if (tables[t].max_pairs < kManyPairs) plan_table(serial, t);
-    }
-  });
-  for (const Status& of_table : statuses) FE_RETURN_IF_ERROR(of_table);
+  std::vector<int64_t> sizes;
+  for (const TableColumns& table : tables) sizes.push_back(table.max_pairs);
+  FE_RETURN_IF_ERROR(
+      RunTasks(exec, AsSpan(sizes), kManyPairs, kPairNs, [&](const CpuExec& table_exec, int64_t t) {
+        const size_t table = static_cast<size_t>(t);
+        return PlanTable(table_exec, in, orders, tables[table], &plan->tables[table]);
+      }));
   return PlanParts(plan);
 }
 

@@ -7,11 +7,9 @@
 namespace fused_embedding {
 namespace {
 
-// From so many ids or keys on, a table is worth all threads.
+// From so many ids on, the keys of a table are worth all threads.
 constexpr int64_t kManyIds = 32768;
-constexpr int64_t kManyKeys = 8192;
 constexpr int64_t kIdNs = 10;
-constexpr int64_t kKeyNs = 50;
 
 // The keys of one table.
 template <typename T>
@@ -116,11 +114,10 @@ Status FindGroupKeys(const CpuExec& exec, const GroupKeysInput<T>& in, GroupKeys
   }
   std::vector<int64_t> sizes;
   for (const KeyFinder<T>& finder : finders) sizes.push_back(finder.max_ids());
-  return RunTasks(exec, {sizes.data(), in.num_tables}, kManyIds, kIdNs,
-                  [&](const CpuExec& table_exec, int64_t t) {
-                    const size_t table = static_cast<size_t>(t);
-                    return finders[table].Find(table_exec, &keys->tables[table]);
-                  });
+  return RunTasks(exec, AsSpan(sizes), kManyIds, kIdNs, [&](const CpuExec& table_exec, int64_t t) {
+    const size_t table = static_cast<size_t>(t);
+    return finders[table].Find(table_exec, &keys->tables[table]);
+  });
 }
 
 template <typename T>
@@ -141,7 +138,7 @@ Status LookUpTables(const CpuExec& exec, Span<TableLookup> lookups,
   std::vector<int64_t> sizes;
   for (const TableLookup& lookup : lookups) sizes.push_back(lookup.in.keys.size);
   return RunTasks(
-      exec, {sizes.data(), lookups.size}, kManyKeys, kKeyNs,
+      exec, AsSpan(sizes), EmbeddingTable::kManyKeys, EmbeddingTable::kKeyNs,
       [&](const CpuExec& table_exec, int64_t t) {
         TableLookup& lookup = lookups[t];
         FE_RETURN_IF_ERROR(lookup.insert

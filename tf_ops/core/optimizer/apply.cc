@@ -13,9 +13,6 @@ namespace fused_embedding {
 namespace {
 
 constexpr size_t kMaxSlots = 4;  // of a rule
-// From so many keys on, a table is worth all threads.
-constexpr int64_t kManyKeys = 8192;
-constexpr int64_t kKeyNs = 50;
 using SlotOffsets = std::array<int64_t, kMaxSlots>;
 
 struct RuleDescription {
@@ -78,10 +75,6 @@ bool FindSlots(const RowLayout& layout, const std::vector<Slot>& slots, SlotOffs
     (*offsets)[i] = offset;
   }
   return true;
-}
-
-Span<const Slot> AsSpan(const std::vector<Slot>& slots) {
-  return {slots.data(), static_cast<int64_t>(slots.size())};
 }
 
 // Those of a rule, as a table names them.
@@ -185,7 +178,7 @@ Status Apply(const CpuExec& exec, const RuleInfo& rule, Span<const ApplyInput> i
   for (int64_t i = 0; i < inputs.size; ++i) {
     FE_RETURN_IF_ERROR(inputs[i].table->EnsureSlots(AsSpan(slots[static_cast<size_t>(i)])));
   }
-  return RunTasks(exec, {sizes.data(), inputs.size}, kManyKeys, kKeyNs,
+  return RunTasks(exec, AsSpan(sizes), EmbeddingTable::kManyKeys, EmbeddingTable::kKeyNs,
                   [&](const CpuExec& table_exec, int64_t i) {
                     return UpdateTable(table_exec, rule, slots[static_cast<size_t>(i)], inputs[i]);
                   });

@@ -8,6 +8,7 @@
 
 #include "tf_ops/core/base/dtype.h"
 #include "tf_ops/core/base/simd.h"
+#include "tf_ops/core/base/tasks.h"
 #include "tf_ops/core/lookup/row_math.h"
 #include "tf_ops/core/lookup/unique.h"
 #include "tf_ops/core/optimizer/rules.h"
@@ -17,6 +18,9 @@ namespace {
 
 // Rows in flight: 8 to 32 were equal within noise.
 constexpr int64_t kPrefetchDistance = 16;
+// From so many rows on, the distinct ones of a table are worth all threads.
+constexpr int64_t kManyRows = 32768;
+constexpr int64_t kRowNs = 5;
 
 // Rows [begin, end) of a plan, of one table.
 struct RowRange {
@@ -220,25 +224,16 @@ Status PlanTable(const CpuExec& exec, const SparseUpdate& update, int64_t table,
   return is_ascending ? Status() : MergeRepeats(exec, update, distinct);
 }
 
-// A table a thread; a single one shares its threads out itself.
 Status PlanTables(const CpuExec& exec, const std::vector<SparseUpdate>& updates,
                   std::vector<DistinctRows>* tables) {
   tables->resize(updates.size());
-  if (updates.size() == 1) return PlanTable(exec, updates[0], 0, tables->data());
-  int64_t num_indices = 0;
-  for (const SparseUpdate& update : updates) num_indices += update.indices.size;
-  const int64_t num_tables = static_cast<int64_t>(updates.size());
-  std::vector<Status> statuses(updates.size());
-  const int64_t table_ns = num_tables == 0 ? 0 : 5 * num_indices / num_tables;
-  exec.ParallelFor(num_tables, table_ns, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const auto table = static_cast<size_t>(i);
-      statuses[table] = PlanTable(SerialExec(), updates[table], i, &(*tables)[table]);
-    }
-  });
-  const auto failed = std::find_if(statuses.begin(), statuses.end(),
-                                   [](const Status& status) { return !status.ok(); });
-  return failed == statuses.end() ? Status() : *failed;
+  std::vector<int64_t> sizes;
+  for (const SparseUpdate& update : updates) sizes.push_back(update.indices.size);
+  return RunTasks(exec, AsSpan(sizes), kManyRows, kRowNs,
+                  [&](const CpuExec& table_exec, int64_t i) {
+                    const auto table = static_cast<size_t>(i);
+                    return PlanTable(table_exec, updates[table], i, &(*tables)[table]);
+                  });
 }
 
 }  // namespace

@@ -60,6 +60,11 @@ struct FilteredKeys {
 
 class EmbeddingTable {
  public:
+  // For work on several tables: a batch of so many keys is worth all threads, and what one key
+  // costs.
+  static constexpr int64_t kManyKeys = 8192;
+  static constexpr int64_t kKeyNs = 50;
+
   // InvalidArgument for a config that makes no sense.
   static Status Create(const TableConfig& config, std::unique_ptr<EmbeddingTable>* table);
   ~EmbeddingTable();
