@@ -1,6 +1,5 @@
 """One optimizer step on EmbeddingVariables: gradients to their tables, rows updated in place."""
 
-import collections
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -8,6 +7,7 @@ import tensorflow as tf
 
 from fused_embedding import raw_ops
 from fused_embedding._tf_private import colocate_with
+from fused_embedding.train.collected import apply_in_turns
 
 
 def pack_hyperparameters(values: Sequence[Any]) -> tf.Tensor:
@@ -120,18 +120,6 @@ def _distinct_rows(update: TableUpdate) -> _DistinctRows:
         return _DistinctRows(grad.indices, lookup.row_handles, rows)
 
 
-def _grouped(updates: Sequence[TableUpdate]) -> list[tuple[int, list[TableUpdate]]]:
-    """The updates that one op can do, each with which of its variable's updates they are."""
-    groups: dict[tuple[int, str, str], list[TableUpdate]] = {}
-    seen: collections.Counter[int] = collections.Counter()
-    for update in updates:
-        turn = seen[id(update.variable)]
-        seen[id(update.variable)] += 1
-        key = (turn, update.variable.device or "", update.rule)
-        groups.setdefault(key, []).append(update)
-    return sorted(((key[0], group) for key, group in groups.items()), key=lambda pair: pair[0])
-
-
 def _apply_group(updates: Sequence[TableUpdate]) -> tf.Operation | None:
     rows = [_distinct_rows(update) for update in updates]
     with colocate_with(updates[0].variable.handle):
@@ -162,9 +150,4 @@ def apply_embedding_gradients(updates: Sequence[TableUpdate]) -> list[tf.Operati
     Returns:
         The updates; none eagerly, where they have happened.
     """
-    operations: list[tf.Operation] = []
-    for turn, group in _grouped(updates):
-        with tf.control_dependencies(operations if turn else []):
-            operation = _apply_group(group)
-        operations += [] if operation is None else [operation]
-    return operations
+    return apply_in_turns(updates, lambda update: update.rule, _apply_group)

@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from fused_embedding.train.collected import LATER
 from fused_embedding.train.rules import RULES
 from fused_embedding.train.sparse_apply import SparseUpdate, apply_sparse_gradients, can_update
 
@@ -30,9 +31,6 @@ _SLOTS: dict[str, tuple[str, ...]] = {
     "adam": ("m", "v"),
     "ftrl": ("accum", "linear"),
 }
-
-# What an update returns that `_finish` will do.
-_LATER = object()
 
 
 class _FusedUpdates:
@@ -62,7 +60,7 @@ class _FusedUpdates:
             self._pending = outer
 
     def _finish(self, update_ops: list[Any], name_scope: str) -> Any:
-        operations = [op for op in update_ops if op is not _LATER and op is not None]
+        operations = [op for op in update_ops if op is not LATER and op is not None]
         if self._pending:
             operations += self._apply(self._pending)
         return super()._finish(operations, name_scope)  # type: ignore[misc]
@@ -80,7 +78,7 @@ class _FusedUpdates:
         if self._pending is None:
             return tf.group(*self._apply([(variable, grad)]))
         self._pending.append((variable, grad))
-        return _LATER
+        return LATER
 
     # What stock calls with a sparse gradient, by the kind of the variable.
 

@@ -18,6 +18,7 @@ from fused_embedding.train.apply import (
     apply_embedding_gradients,
     pack_hyperparameters,
 )
+from fused_embedding.train.collected import LATER
 from fused_embedding.train.rules import create_non_slot_variables, step_of
 
 
@@ -55,10 +56,6 @@ def check_gradient(grad: Any, variable: Any) -> None:
             "process the values of the slices (as tf.clip_by_global_norm does), keep their "
             "indices, and look keys up outside of tf.while_loop"
         )
-
-
-# What an update returns that `_finish` will do.
-_LATER = object()
 
 
 class _OptimizerForTables:
@@ -99,10 +96,10 @@ class _OptimizerForTables:
         rule, hyperparameters = self._steps[index]
         prefix = slot_prefix(self._optimizer, self._optimizer.get_name(), variable)
         self._updates.append(TableUpdate(variable, grad, rule, prefix, hyperparameters))
-        return _LATER
+        return LATER
 
     def _finish(self, update_ops: list[Any], name_scope: str) -> Any:
-        operations = [op for op in update_ops if op is not _LATER]
+        operations = [op for op in update_ops if op is not LATER]
         operations += apply_embedding_gradients(self._updates)
         return self._optimizer._finish(operations, name_scope)
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 from fused_embedding import raw_ops
 from fused_embedding._tf_private import colocate_with
 from fused_embedding.train.apply import pack_hyperparameters
+from fused_embedding.train.collected import apply_in_turns
 from fused_embedding.train.rules import Step
 
 
@@ -32,18 +33,6 @@ def can_update(variable: Any) -> bool:
 
 def _is_reference(variable: Any) -> bool:
     return not hasattr(variable, "handle")
-
-
-def _grouped(updates: Sequence[SparseUpdate]) -> dict[tuple[int, str, bool], list[SparseUpdate]]:
-    """The updates that one op can do, by which of its variable's they are, device and kind."""
-    groups: dict[tuple[int, str, bool], list[SparseUpdate]] = {}
-    seen: dict[int, int] = {}
-    for update in updates:
-        variable = update.variable
-        seen[id(variable)] = seen.get(id(variable), -1) + 1
-        key = (seen[id(variable)], variable.device or "", _is_reference(variable))
-        groups.setdefault(key, []).append(update)
-    return dict(sorted(groups.items()))
 
 
 def _apply_group(
@@ -86,9 +75,8 @@ def apply_sparse_gradients(
         The updates; none eagerly, where they have happened.
     """
     hyperparameters = pack_hyperparameters(step.hyperparameters)
-    operations: list[tf.Operation] = []
-    for (turn, _, _), group in _grouped(updates).items():
-        with tf.control_dependencies(operations if turn else []):
-            operation = _apply_group(group, step.rule, hyperparameters, use_locking)
-        operations += [] if operation is None else [operation]
-    return operations
+
+    def apply_group(group: Sequence[SparseUpdate]) -> tf.Operation | None:
+        return _apply_group(group, step.rule, hyperparameters, use_locking)
+
+    return apply_in_turns(updates, lambda update: _is_reference(update.variable), apply_group)
