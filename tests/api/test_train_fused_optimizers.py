@@ -309,6 +309,24 @@ def test_one_op_a_device(use_resource):
             assert_same_bits(other, first)
 
 
+def test_one_op_for_references_and_one_for_resources():
+    with tf.Graph().as_default() as graph, v1.Session() as session:
+        variables = [
+            v1.get_variable(f"v{i}", initializer=initial_value("a"), use_resource=use_resource)
+            for i, use_resource in enumerate([False, True, False])
+        ]
+        loss = sum(loss_of(tf.nn.embedding_lookup(v, [1, 1])) for v in variables)
+        operation = fe.train.AdagradOptimizer(0.1).minimize(loss)
+        applies = [op.type for op in graph.get_operations() if op.type in APPLIES]
+        assert sorted(applies) == sorted(APPLIES)
+        session.run(v1.global_variables_initializer())
+        session.run(operation)
+        first, *others = session.run(variables)
+        assert not np.array_equal(first, initial_value("a"))
+        for other in others:
+            assert_same_bits(other, first)
+
+
 def test_a_variable_on_a_gpu_is_updated_by_stock():
     with tf.Graph().as_default() as graph:
         with tf.device("/gpu:0"):
