@@ -16,9 +16,9 @@ from fused_embedding.keras.fused_rules import ARRAY_RULES, array_step_of, has_ar
 from fused_embedding.keras.optimizers import (
     PACKAGE,
     Pairs,
-    _clip,
-    _TrainsTables2,
-    _TrainsTables3,
+    TrainsTables2,
+    TrainsTables3,
+    clip_gradients,
     keras_of,
     register,
 )
@@ -56,7 +56,7 @@ class _Fused:
         if not (self.clipnorm or self.global_clipnorm or self.clipvalue):
             return grads
         # The norm of a gradient, and its largest value, are those of the sums.
-        return _clip(self, [_with_distinct_rows(grad) for grad in grads])
+        return clip_gradients(self, [_with_distinct_rows(grad) for grad in grads])
 
     def _index_of(self, variable: Any) -> int:
         raise NotImplementedError
@@ -91,7 +91,7 @@ class _Fused:
         return [(g, v) for g, v in pairs if not self._fuses(g, v)]
 
 
-class _Fused3(_Fused, _TrainsTables3):
+class _Fused3(_Fused, TrainsTables3):
     """For Keras 3."""
 
     def _index_of(self, variable: Any) -> int:
@@ -121,7 +121,7 @@ class _Fused3(_Fused, _TrainsTables3):
             super().update_step(gradient, variable, learning_rate)  # type: ignore[misc]
 
 
-class _Fused2(_Fused, _TrainsTables2):
+class _Fused2(_Fused, TrainsTables2):
     """For Keras 2: tf_keras, and keras before 3."""
 
     use_ema: bool

@@ -31,8 +31,17 @@ def _clip_value(grad: Any, limit: float) -> Any:
     return tf.clip_by_value(grad, -limit, limit)
 
 
-def _clip(optimizer: Any, grads: list[Any]) -> list[Any]:
-    """What the optimizer does to the gradients of a step, which may be None."""
+def clip_gradients(optimizer: Any, grads: list[Any]) -> list[Any]:
+    """Clips the gradients of a step as their optimizer does.
+
+    Args:
+        optimizer: A Keras optimizer with a `global_clipnorm`, a `clipnorm` or a `clipvalue`.
+        grads: A tensor, tf.IndexedSlices or None for each variable. The norm and the values of
+            slices are those of their rows as they are, so rows for one index must be summed before.
+
+    Returns:
+        The clipped gradients, in the same order; None for None.
+    """
     if optimizer.global_clipnorm:
         return tf.clip_by_global_norm(grads, optimizer.global_clipnorm)[0]
     if optimizer.clipnorm:
@@ -53,7 +62,7 @@ def _clipped(optimizer: Any, pairs: Pairs) -> Pairs:
         g if table is None else with_distinct_keys(table, g)
         for (g, _), table in zip(pairs, tables, strict=True)
     ]
-    return list(zip(_clip(optimizer, grads), [v for _, v in pairs], strict=True))
+    return list(zip(clip_gradients(optimizer, grads), [v for _, v in pairs], strict=True))
 
 
 def _learning_rate(optimizer: Any) -> tf.Tensor:
@@ -113,10 +122,17 @@ class _TrainsTables:
         super().build([v for v in variables if table_of(v) is None])  # type: ignore[misc]
 
 
-class _TrainsTables3(_TrainsTables):
-    """For Keras 3."""
+class TrainsTables3(_TrainsTables):
+    """What an optimizer of Keras 3 that trains tables has before its stock class."""
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+        """As of the stock class; it updates the tables and hands the other variables on.
+
+        Args:
+            grads: A gradient for each variable.
+            trainable_variables: Ordinary variables and EmbeddingVariables; None: those that the
+                optimizer was built with.
+        """
         if trainable_variables is None or not list(trainable_variables):
             return super().apply(grads)  # type: ignore[misc]
         given = list(zip(grads, trainable_variables, strict=True))
@@ -128,10 +144,20 @@ class _TrainsTables3(_TrainsTables):
         return None
 
 
-class _TrainsTables2(_TrainsTables):
-    """For Keras 2: tf_keras, and keras before 3."""
+class TrainsTables2(_TrainsTables):
+    """The same for Keras 2: tf_keras, and keras before 3."""
 
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        """As of the stock class; it updates the tables and hands the other variables on.
+
+        Args:
+            grads_and_vars: Pairs of gradient and variable, EmbeddingVariables among them.
+            *args: As there.
+            **kwargs: As there.
+
+        Returns:
+            The optimizer's iterations, this one counted.
+        """
         given = list(grads_and_vars)
         pairs = _train_tables(self, given)
         if len(pairs) == len(given) or any(g is not None for g, _ in pairs):
@@ -140,7 +166,7 @@ class _TrainsTables2(_TrainsTables):
 
 
 def _class_that_trains_tables(cls: Any) -> Any:
-    mixin = _TrainsTables3 if hasattr(cls, "apply") else _TrainsTables2
+    mixin = TrainsTables3 if hasattr(cls, "apply") else TrainsTables2
     return type(cls.__name__, (mixin, cls), {"__module__": cls.__module__})
 
 
