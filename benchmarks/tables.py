@@ -8,7 +8,7 @@ import re
 
 from absl import app, flags
 
-from benchmarks import keyed_reports, machine, results
+from benchmarks import keyed_reports, machine, markdown, results
 
 _FOLDER = flags.DEFINE_string(
     "folder", None, "Folder of results; by default those of all machines."
@@ -16,12 +16,6 @@ _FOLDER = flags.DEFINE_string(
 
 PAGE = machine.ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- begin generated -->", "<!-- end generated -->"
-PHASES = {
-    "forward": "forward",
-    "gradient": "forward + gradient",
-    "sgd": "forward + backward + SGD",
-    "adagrad": "forward + backward + Adagrad",
-}
 # Ours in each phase: the best that there is, by what was measured; older results have v2 alone.
 OURS = {"forward": "group", "gradient": "group", "sgd": "group_fused", "adagrad": "group_fused"}
 # What ours is compared with, and whether both are under TensorFlow's default options.
@@ -51,8 +45,8 @@ def workload_table(record: dict) -> str:
     others = [name for name in OTHERS if any(name in measured for measured in systems)]
     head = ["step", "ours", "ms", "x limit (target)", "kernels (stock's)"]
     head += [f"over {OTHERS[name][0]}" for name in others]
-    lines = [title, "", _row(head), _row(["---"] * len(head))]
-    lines += [_row(_workload_row(cell, axes, others)) for cell in record["cells"]]
+    lines = [title, "", *markdown.head(head)]
+    lines += [markdown.row(_workload_row(cell, axes, others)) for cell in record["cells"]]
     return "\n".join(lines)
 
 
@@ -60,7 +54,12 @@ def _workload_row(cell: dict, axes: dict, others: list[str]) -> list[str]:
     phase, systems = cell["phase"], cell["systems"]
     name = OURS[phase] if OURS[phase] in systems else "v2"
     ours = systems[name]
-    row = [PHASES[phase], f"`{name}`", _milliseconds(ours), _x_limit(ours, phase, axes)]
+    row = [
+        markdown.PHASES[phase],
+        f"`{name}`",
+        markdown.milliseconds(ours),
+        _x_limit(ours, phase, axes),
+    ]
     stock = systems.get("stock", {}).get("kernels", "")
     row.append(f"{ours['kernels']} ({stock})" if "kernels" in ours else "")
     for other in others:
@@ -87,7 +86,7 @@ def serving_table(records: list[dict]) -> str:
     names = list(dict.fromkeys(n for r in records for c in r["cells"] for n in c["systems"]))
     head = ["workload", "batch", "callers"] + [f"{n} p50 / p99 us" for n in names]
     head += [f"{n} calls/s" for n in names]
-    lines += [_row(head), _row(["---"] * len(head))]
+    lines += markdown.head(head)
     for record in records:
         axes = record["axes"]
         for cell in record["cells"]:
@@ -95,7 +94,7 @@ def serving_table(records: list[dict]) -> str:
             row = [axes["workload"], str(axes["batch_size"]), str(cell["callers"])]
             row += [f"{s['p50_us']:.0f} / {s['p99_us']:.0f}" for s in systems]
             row += [f"{s['calls_per_second']:,}" for s in systems]
-            lines.append(_row(row))
+            lines.append(markdown.row(row))
     return "\n".join(lines)
 
 
@@ -103,15 +102,15 @@ def one_table_table(records: list[dict]) -> str:
     """Returns the table of many columns beside one."""
     lines = ["### Many columns beside the same ids in one column of one table", ""]
     head = ["workload", "threads", "step", "columns ms", "one column ms", "columns take"]
-    lines += [_row(head), _row(["---"] * len(head))]
+    lines += markdown.head(head)
     for record in records:
         axes = record["axes"]
         for cell in record["cells"]:
             columns, one = cell["systems"]["columns"], cell["systems"]["one_table"]
-            row = [axes["workload"], str(axes["threads"]), PHASES[cell["phase"]]]
-            row += [_milliseconds(columns), _milliseconds(one)]
+            row = [axes["workload"], str(axes["threads"]), markdown.PHASES[cell["phase"]]]
+            row += [markdown.milliseconds(columns), markdown.milliseconds(one)]
             row.append(f"{columns['of_one_table']['median']:.2f} of its time")
-            lines.append(_row(row))
+            lines.append(markdown.row(row))
     return "\n".join(lines)
 
 
@@ -119,31 +118,22 @@ def op_table(records: list[dict]) -> str:
     """Returns the table of the single ops."""
     lines = ["### Single ops against the stock ops that they replace", ""]
     head = ["op", "shape", "threads", "ours ms", "stock ms", "speedup"]
-    lines += [_row(head), _row(["---"] * len(head))]
+    lines += markdown.head(head)
     for record in records:
         axes = record["axes"]
         for cell in record["cells"]:
             ours, stock = cell["systems"]["fused"], cell["systems"]["stock"]
             shape = " x ".join(str(size) for size in cell["shape"])
-            row = [axes["op"], shape, str(axes["threads"]), _milliseconds(ours)]
-            row += [_milliseconds(stock), _speedup(ours["speedup_over"]["stock"])]
-            lines.append(_row(row))
+            row = [axes["op"], shape, str(axes["threads"]), markdown.milliseconds(ours)]
+            row += [markdown.milliseconds(stock), _speedup(ours["speedup_over"]["stock"])]
+            lines.append(markdown.row(row))
     return "\n".join(lines)
-
-
-def _milliseconds(entry: dict) -> str:
-    low, high = entry["p25_us"] / 1e3, entry["p75_us"] / 1e3
-    return f"{entry['median_us'] / 1e3:.3g} ({low:.3g}-{high:.3g})"
 
 
 def _speedup(speedup: dict[str, float]) -> str:
     """A loss is printed in bold: it must not be overlooked."""
     text = f"{speedup['median']:.2f}"
     return f"**{text}**" if speedup["median"] < 1.0 else text
-
-
-def _row(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
 
 
 def generated(records: list[dict]) -> str:
