@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 
 from absl import app, flags
 
@@ -26,7 +25,9 @@ SYSTEMS = {"forward": ("group", "stock"), "adagrad": ("group_fused", "stock")}
 TABLE_ROWS = 100_000  # so that 300 tables and their slots fit
 
 _AXIS = flags.DEFINE_list("axis", list(SIZES), "Which sizes are changed.")
-_POINT = flags.DEFINE_string("point", None, "Internal: AXIS=VALUE, prints JSON.")
+_POINT = flags.DEFINE_string(
+    "point", None, "Internal: AXIS=VALUE, measured alone; the last line of output is its JSON."
+)
 _THREADS = flags.DEFINE_integer("threads", 1, "Intra-op and inter-op threads.")
 _ROUNDS = flags.DEFINE_integer("rounds", 8, "Rounds of alternation.", lower_bound=1)
 _BLOCK = flags.DEFINE_integer("block", 4, "Timed steps of a system in a round.", lower_bound=1)
@@ -37,12 +38,12 @@ def main(_: list[str]) -> None:
     """Measures all points, or one of them."""
     if _POINT.value:
         axis, value = _POINT.value.split("=")
-        measure(axis, int(value))
+        print(json.dumps(measure(axis, int(value))))
         return
     cells = []
     for axis in _AXIS.value:
         for value in SIZES[axis]:
-            cells += _measure_in_process(axis, value)
+            cells += measure_in_process(axis, value)
             print(json.dumps(cells[-2:]), flush=True)
     axes = {"workload": "sweep", "threads": _THREADS.value, "mode": "sweep"}
     axes |= {"rounds": _ROUNDS.value, "block": _BLOCK.value}
@@ -51,14 +52,11 @@ def main(_: list[str]) -> None:
     results.write(record, f"sweep-t{_THREADS.value}", _OUTPUT.value)
 
 
-def _measure_in_process(axis: str, value: int) -> list[dict]:
-    with tempfile.NamedTemporaryFile() as file:
-        command = [sys.executable, "-m", "benchmarks.sweep", *sys.argv[1:]]
-        environment = os.environ | {"FE_SWEEP_RESULT": file.name}
-        subprocess.run(
-            [*command, f"--point={axis}={value}"], check=True, cwd=machine.ROOT, env=environment
-        )
-        return json.load(file)
+def measure_in_process(axis: str, value: int) -> list[dict]:
+    """Returns the cells of one point, measured by a process with the flags of this one."""
+    command = [sys.executable, "-m", "benchmarks.sweep", *sys.argv[1:], f"--point={axis}={value}"]
+    done = subprocess.run(command, check=True, cwd=machine.ROOT, stdout=subprocess.PIPE, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def workload_at(axis: str, value: int) -> workloads.Workload:
@@ -71,8 +69,8 @@ def workload_at(axis: str, value: int) -> workloads.Workload:
     return dataclasses.replace(workload, **{axis: value})
 
 
-def measure(axis: str, value: int) -> None:
-    """Measures one point and writes its cells to the file that the parent reads."""
+def measure(axis: str, value: int) -> list[dict]:
+    """Returns the cells of one point, a cell for each phase."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     from benchmarks import check, steps
 
@@ -94,8 +92,7 @@ def measure(axis: str, value: int) -> None:
         measured[ours]["speedup_over"] = {stock: timing.ratio(samples[stock], samples[ours])}
         cells.append({"phase": phase, "axis": axis, "value": value, "systems": measured})
     runner.close()
-    with open(os.environ["FE_SWEEP_RESULT"], "w") as file:
-        json.dump(cells, file)
+    return cells
 
 
 def _median(samples: object) -> float:

@@ -330,6 +330,17 @@ def test_lists_of_real_ids_are_inside_their_table(name):
     assert 100 < longest <= systems.MAX_IDS_PER_ROW
 
 
+@pytest.mark.slow
+def test_a_point_of_a_sweep_is_measured_in_another_process(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["sweep", "--rounds=1", "--block=1"])
+    cells = sweep.measure_in_process("num_columns", 1)
+    assert [cell["phase"] for cell in cells] == list(sweep.SYSTEMS)
+    for cell in cells:
+        assert (cell["axis"], cell["value"]) == ("num_columns", 1)
+        assert cell["systems"].keys() == set(sweep.SYSTEMS[cell["phase"]])
+        assert cell["systems"]["stock"]["samples"] == 1
+
+
 def test_a_sweep_changes_one_size():
     base = sweep.workload_at("batch_size", 4096)
     assert sweep.workload_at("dim", 16) == sweep.workload_at("num_columns", 26) == base
