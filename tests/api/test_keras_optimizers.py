@@ -150,6 +150,20 @@ def test_wrap_is_idempotent_and_keeps_the_object(keras):
     assert type(keras.optimizers.Adagrad(0.1)) is keras.optimizers.Adagrad
 
 
+@EACH_KERAS
+def test_a_table_without_weight_decay_beside_one_with_it(keras):
+    decayed, of_decayed = make_table(keras, "decayed")
+    excluded, of_excluded = make_table(keras, "excluded")
+    optimizer = fe.keras.wrap(keras.optimizers.AdamW(0.125, weight_decay=0.25))
+    optimizer.exclude_from_weight_decay(var_names=["excluded"])
+    grad = tf.IndexedSlices(tf.zeros([2, DIM]), tf.constant([1, 4], tf.int64))  # Adam moves nothing
+    optimizer.apply_gradients([(grad, of_decayed), (grad, of_excluded)])
+    want = ROWS.copy()
+    want[[1, 4]] *= 1 - 0.125 * 0.25
+    assert_close(read(decayed), want)
+    np.testing.assert_array_equal(read(excluded), ROWS)
+
+
 def refused(keras):
     class Adagrad(keras.optimizers.Adagrad):
         def update_step(self, *args):
