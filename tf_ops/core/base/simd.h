@@ -5,11 +5,16 @@
 // compiles the body three times. It works because everything that the body calls is FE_INLINE: an
 // always-inlined function takes on the instruction set of the function it lands in. A function
 // that is not FE_INLINE stays plain x86-64 code, correct and slower. Call WithSimd outside loops.
+//
+// A body that holds vectors itself takes the size of the widest ones, a std::integral_constant:
+//
+//   WithSimd([&](auto vector_bytes) FE_INLINE_LAMBDA { AddRows<vector_bytes()>(...); });
 
 #ifndef FUSED_EMBEDDING_CORE_BASE_SIMD_H_
 #define FUSED_EMBEDDING_CORE_BASE_SIMD_H_
 
 #include <cstdint>
+#include <type_traits>
 
 #define FE_INLINE inline __attribute__((always_inline))
 #define FE_INLINE_LAMBDA __attribute__((always_inline))
@@ -21,17 +26,27 @@ enum class SimdLevel { kBaseline, kAvx2, kAvx512 };
 // The best level of this CPU, found once.
 SimdLevel BestSimdLevel();
 
+template <int64_t kVectorBytes, typename Body>
+FE_INLINE void CallWithVectors(const Body& body) {
+  using VectorBytes = std::integral_constant<int64_t, kVectorBytes>;
+  if constexpr (std::is_invocable_v<Body, VectorBytes>) {
+    body(VectorBytes());
+  } else {
+    body();
+  }
+}
+
 #if defined(__x86_64__)
 template <typename Body>
 __attribute__((target("avx2,fma"), noinline)) void RunAvx2(const Body& body) {
-  body();
+  CallWithVectors<32>(body);
 }
 // 512-bit vectors are asked for: rows are whole cache lines, and the loops are bound by memory.
 template <typename Body>
 __attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"),
                noinline)) void
 RunAvx512(const Body& body) {
-  body();
+  CallWithVectors<64>(body);
 }
 #endif
 
@@ -47,7 +62,7 @@ void WithSimd(const Body& body) {
       break;
   }
 #endif
-  body();
+  CallWithVectors<16>(body);
 }
 
 FE_INLINE void PrefetchRow(const void* row, int64_t row_bytes) {

@@ -29,12 +29,12 @@ class ColumnCombiner {
         clip_scale_(plan->clip_scale.span()),
         out_(out) {}
 
+  template <int64_t kVectorBytes>
   FE_INLINE void Combine(int64_t begin, int64_t end) const {
     int64_t first = by_row_ ? by_row_->begin(begin) : FirstPairOfRow(column_.row_ids, begin);
     for (int64_t i = first; i < first + kPrefetchDistance; ++i) Prefetch(i);
     if (!by_row_ && column_.weights.empty() && clip_scale_.empty()) {
-      for (int64_t row = begin; row < end; ++row) first = AddUpRow(row, first);
-      return;
+      return AddUpRows<kVectorBytes>(begin, end, first);
     }
     for (int64_t row = begin; row < end; ++row) {
       const int64_t stop = PairsEnd(row, first);
@@ -44,7 +44,56 @@ class ColumnCombiner {
   }
 
  private:
-  // CombineRow where each pair that is kept counts 1: pairs are looked at once. Returns their end.
+  // Combines rows where each pair that is kept counts 1: pairs are looked at once. The usual dims
+  // are known when this is compiled: the fewer instructions lie between the rows, the more of them
+  // the processor fetches at a time.
+  template <int64_t kVectorBytes>
+  FE_INLINE void AddUpRows(int64_t begin, int64_t end, int64_t first) const {
+    switch (column_.dim) {
+      case 8:
+        return AddUpRowsOf<8, kVectorBytes>(begin, end, first);
+      case 16:
+        return AddUpRowsOf<16, kVectorBytes>(begin, end, first);
+      case 32:
+        return AddUpRowsOf<32, kVectorBytes>(begin, end, first);
+      case 64:
+        return AddUpRowsOf<64, kVectorBytes>(begin, end, first);
+      case 128:
+        return AddUpRowsOf<128, kVectorBytes>(begin, end, first);
+      default:
+        for (int64_t row = begin; row < end; ++row) first = AddUpRow(row, first);
+    }
+  }
+
+  template <int64_t kDim, int64_t kVectorBytes>
+  FE_INLINE void AddUpRowsOf(int64_t begin, int64_t end, int64_t first) const {
+    const T* table = column_.table;
+    const uint64_t table_rows = static_cast<uint64_t>(column_.table_rows);
+    const RowIds row_ids = column_.row_ids;
+    for (int64_t row = begin; row < end; ++row) {
+      RowSum<kDim, kVectorBytes, C> sum;
+      int64_t count = 0;
+      for (; first < ids_.size && row_ids[first] == row; ++first) {
+        if (const int64_t ahead = first + kPrefetchDistance; ahead < ids_.size) {
+          if (const int64_t id = ids_[ahead]; static_cast<uint64_t>(id) < table_rows) {
+            PrefetchRow(table + id * kDim, kDim * static_cast<int64_t>(sizeof(T)));
+          }
+        }
+        const int64_t id = ids_[first];
+        if (id < 0) continue;
+        ++count;
+        sum.Add(table + id * kDim);
+      }
+      T* combined = out_.data + row * out_.stride;
+      if (count == 0) {
+        StoreEmptyRow(combined);
+      } else {
+        sum.StoreScaled(RowScale(column_.combiner, static_cast<C>(count)), combined);
+      }
+    }
+  }
+
+  // A row of any dim. Returns the end of its pairs.
   FE_INLINE int64_t AddUpRow(int64_t row, int64_t first) const {
     int64_t stop = first, count = 0;
     T* combined = out_.data + row * out_.stride;
@@ -188,7 +237,8 @@ void CombineRows(const GroupColumn<T>& column, Span<const Id> ids,
     return;
   }
   const ColumnCombiner<T, Id> combiner(column, ids, plan, out);
-  WithSimd([&]() FE_INLINE_LAMBDA { combiner.Combine(begin, end); });
+  WithSimd([&](auto vector_bytes)
+               FE_INLINE_LAMBDA { combiner.template Combine<vector_bytes()>(begin, end); });
 }
 
 template <typename T>
