@@ -206,8 +206,10 @@ class _HasOp:
 
 
 def _session_config(threads: int, arithmetic: bool) -> tf.compat.v1.ConfigProto:
+    # One thread is the caller's: a handover to a pool of one costs more than a small step.
     config = tf.compat.v1.ConfigProto(
-        intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads
+        intra_op_parallelism_threads=threads,
+        inter_op_parallelism_threads=threads if threads > 1 else -1,
     )
     if not arithmetic:
         rewrites = config.graph_options.rewrite_options

@@ -40,10 +40,23 @@ def fed_specs(workload: workloads.Workload) -> list[tf.TensorSpec]:
 def feed(batch: workloads.Batch) -> list[np.ndarray]:
     """Returns the arrays for Inputs.fed."""
     if batch.row_lengths is None:
-        return [batch.ids]
+        return [_aligned(batch.ids)]
     starts = np.cumsum(batch.row_lengths) - batch.row_lengths
     columns = np.arange(batch.ids.size) - np.repeat(starts, batch.row_lengths)
-    return [np.stack([batch.row_ids(), columns], axis=1).astype(np.int64), batch.ids]
+    indices = np.stack([batch.row_ids(), columns], axis=1).astype(np.int64)
+    return [_aligned(indices), _aligned(batch.ids)]
+
+
+def _aligned(array: np.ndarray) -> np.ndarray:
+    """Returns a copy that TensorFlow takes as it is, as it takes a pipeline's batches.
+
+    An array that does not begin at a multiple of 64 bytes is copied at each step.
+    """
+    memory = np.empty(array.nbytes + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 def make_inputs(workload: workloads.Workload, fed: list[tf.Tensor]) -> Inputs:
