@@ -61,6 +61,11 @@ def _embedding_variables(workload: workloads.Workload) -> Tables:
         with fe.inference():
             return table.lookup(tf.convert_to_tensor(ids))
 
+    def write(table: Any, ids: Any, rows: Any) -> Any:
+        # An erased row loses its slots: the next system starts with fresh ones.
+        with tf.control_dependencies([table.erase(tf.constant(ids))]):
+            return table.upsert(tf.constant(ids), rows)
+
     tables, fill = [], []
     for column, num_rows in enumerate(workload.table_rows):
         table = fe.get_embedding_variable(f"{SCOPE}/{column_name(column)}_keyed", workload.dim)
@@ -68,9 +73,7 @@ def _embedding_variables(workload: workloads.Workload) -> Tables:
         fill.append(table.upsert(keys, _initial(workload, column)))
         tables.append(table)
     fill = [] if tf.executing_eagerly() else fill
-    return Tables(
-        tables, fill, read, write=lambda table, ids, rows: table.upsert(tf.constant(ids), rows)
-    )
+    return Tables(tables, fill, read, write)
 
 
 def _tfra(workload: workloads.Workload) -> Tables:
