@@ -1,6 +1,7 @@
 """EmbeddingVariable: a table of embeddings without a vocabulary, as a TensorFlow variable."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
 import tensorflow as tf
@@ -108,9 +109,13 @@ class EmbeddingVariable(BaseResourceVariable):
         option: The EmbeddingVariableOption.
         table_attributes: Attrs of the op that makes the table.
         partition: Which part of a partitioned variable it is.
+        check_rule: Called with the name of each rule that is about to train it, which it may
+            refuse by raising; None: none is refused.
 
     One of a SavedModel is frozen: its lookups insert nothing.
     """
+
+    check_rule: Callable[[str], None] | None = None
 
     def __init__(
         self,

@@ -150,4 +150,7 @@ def apply_embedding_gradients(updates: Sequence[TableUpdate]) -> list[tf.Operati
     Returns:
         The updates; none eagerly, where they have happened.
     """
+    for update in updates:
+        if update.variable.check_rule is not None:
+            update.variable.check_rule(update.rule)
     return apply_in_turns(updates, lambda update: update.rule, _apply_group)

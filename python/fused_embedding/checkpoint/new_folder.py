@@ -1,0 +1,28 @@
+"""A folder of files that is there as a whole or not at all."""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def new_folder(path: str) -> Iterator[str]:
+    """A folder to write into, which becomes `path` at the end, and goes if there is an error.
+
+    Raises:
+        FileExistsError: If `path` is there and not empty.
+    """
+    if os.path.exists(path) and (not os.path.isdir(path) or os.listdir(path)):
+        raise FileExistsError(
+            f"{path!r} exists, and is not overwritten; choose another, or move it"
+        )
+    parent, name = os.path.split(os.path.abspath(path))
+    unfinished = os.path.join(parent, f".{name}.{os.getpid()}.unfinished")
+    os.makedirs(unfinished)
+    try:
+        yield unfinished
+        os.rename(unfinished, path)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
