@@ -1,11 +1,21 @@
 """Fused sparse embedding lookup for stock TensorFlow.
 
 `fe.nn` looks up, `fe.feature_column` has columns with `do_fusion`, `fe.get_embedding_variable`
-makes tables without a vocabulary, `fe.train` and `fe.keras` train them, `fe.raw_ops` are the ops,
+makes tables without a vocabulary (`fe.one_embedding` by OneFlow's
+API), `fe.train` and `fe.keras` train them, `fe.raw_ops` are the ops,
 `fe.compat.v1.nn` stands in for tf.compat.v1.nn.
 """
 
-from fused_embedding import compat, feature_column, gradients, keras, nn, raw_ops, train
+from fused_embedding import (
+    compat,
+    feature_column,
+    gradients,
+    keras,
+    nn,
+    one_embedding,
+    raw_ops,
+    train,
+)
 from fused_embedding.embedding_options import (
     CacheStrategy,
     CBFFilter,
@@ -52,6 +62,7 @@ __all__ = [
     "inference",
     "keras",
     "nn",
+    "one_embedding",
     "raw_ops",
     "summarize_statistics",
     "train",
