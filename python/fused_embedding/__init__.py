@@ -1,13 +1,14 @@
 """Fused sparse embedding lookup for stock TensorFlow.
 
 `fe.nn` looks up, `fe.feature_column` has columns with `do_fusion`, `fe.get_embedding_variable`
-makes tables without a vocabulary (`fe.one_embedding` by OneFlow's
-API), `fe.train` and `fe.keras` train them, `fe.raw_ops` are the ops,
+makes tables without a vocabulary (`fe.one_embedding` and `fe.dynamicemb` by the APIs of OneFlow and
+NVIDIA), `fe.train` and `fe.keras` train them, `fe.raw_ops` are the ops,
 `fe.compat.v1.nn` stands in for tf.compat.v1.nn.
 """
 
 from fused_embedding import (
     compat,
+    dynamicemb,
     feature_column,
     gradients,
     keras,
@@ -56,6 +57,7 @@ __all__ = [
     "StorageOption",
     "StorageType",
     "compat",
+    "dynamicemb",
     "explain",
     "feature_column",
     "get_embedding_variable",

@@ -1,0 +1,27 @@
+"""NVIDIA's DynamicEmb API on EmbeddingVariables: docs/migration/dynamicemb.md.
+
+Names, fields and defaults are those of `dynamicemb` of recsys-examples; dtypes are TensorFlow's.
+"""
+
+from fused_embedding.dynamicemb.files import DynamicEmbDump, DynamicEmbLoad, dump, load
+from fused_embedding.dynamicemb.options import (
+    DynamicEmbCheckMode,
+    DynamicEmbEvictStrategy,
+    DynamicEmbInitializerArgs,
+    DynamicEmbInitializerMode,
+    DynamicEmbTableOptions,
+)
+from fused_embedding.dynamicemb.table import make_table
+
+__all__ = [
+    "DynamicEmbCheckMode",
+    "DynamicEmbDump",
+    "DynamicEmbEvictStrategy",
+    "DynamicEmbInitializerArgs",
+    "DynamicEmbInitializerMode",
+    "DynamicEmbLoad",
+    "DynamicEmbTableOptions",
+    "dump",
+    "load",
+    "make_table",
+]
