@@ -129,6 +129,30 @@ def test_one_table_takes_ids_of_any_shape(store):
     assert embedding(tf.zeros([0, 5], tf.int64)).shape == (0, 5, DIM)
 
 
+def test_tables_in_partitions(store):
+    """A partitioner of the scope divides them, with the same rows."""
+    whole = make(store())
+    with v1.variable_scope("", partitioner=v1.fixed_size_partitioner(2)):
+        parts = make(store())
+    assert len(parts.parameters()) == 2 * NUM_TABLES
+    for embedding in (whole, parts):
+        our_step(embedding, v1.train.GradientDescentOptimizer(0.1), np.ones([4, NUM_TABLES, DIM]))
+    ids = tf.constant(SAME_IDS, tf.int64)
+    np.testing.assert_array_equal(parts(ids), whole(ids))
+
+
+def test_checkpoints_hold_it(store, tmp_path):
+    embedding, ids = make(store()), tf.constant(SAME_IDS, tf.int64)
+    assert len(embedding.trainable_variables) == NUM_TABLES
+    assert (embedding.name, embedding.num_tables) == ("tables", NUM_TABLES)
+    our_step(embedding, v1.train.GradientDescentOptimizer(0.1), np.ones([4, NUM_TABLES, DIM]))
+    want = embedding(ids).numpy()
+    path = tf.train.Checkpoint(embedding=embedding).save(tmp_path / "ckpt")
+    other = make(store())
+    tf.train.Checkpoint(embedding=other).restore(path).assert_consumed()
+    np.testing.assert_array_equal(other(ids), want)
+
+
 V1_OPTIMIZERS = {
     "sgd": (1, lambda: v1.train.GradientDescentOptimizer(0.1)),
     "momentum": (2, lambda: v1.train.MomentumOptimizer(0.1, 0.9)),

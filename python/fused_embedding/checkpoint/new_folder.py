@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import uuid
 from collections.abc import Iterator
 
 
@@ -18,7 +19,7 @@ def new_folder(path: str) -> Iterator[str]:
             f"{path!r} exists, and is not overwritten; choose another, or move it"
         )
     parent, name = os.path.split(os.path.abspath(path))
-    unfinished = os.path.join(parent, f".{name}.{os.getpid()}.unfinished")
+    unfinished = os.path.join(parent, f".{name}.{uuid.uuid4().hex}.unfinished")
     os.makedirs(unfinished)
     try:
         yield unfinished
