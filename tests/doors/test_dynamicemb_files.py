@@ -105,6 +105,13 @@ def test_states_of_several_optimizers_have_files_each(tmp_path):
     stems = [f"users_opt_{slot}_{kind}{RANK}" for slot in slots for kind in ("keys", "values")]
     emb = [f"users_emb_{kind}{RANK}" for kind in ("keys", "values")]
     assert names == sorted([*emb, *stems, "users_opt_args.json"])
+    states = [as_dict(tmp_path / "out/model", f"users_opt_{slot}") for slot in slots]
+    in_order = [states[1], states[2], states[0]]  # Adam trained first
+    for key, row in slots_of(model.users).items():
+        assert [number for state in in_order for number in state[key]] == row
+    other = make_model()
+    demb.load(str(tmp_path / "out"), other, ["users"], optim=True)
+    assert slots_of(other.users) == slots_of(model.users)
 
 
 @pytest.mark.slow

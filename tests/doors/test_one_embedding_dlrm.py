@@ -24,7 +24,7 @@ def test_the_dlrm_learns(tmp_path):
     losses = dlrm.train(rows, steps=100, store=str(tmp_path))
     share = rows.labels.mean()
     of_a_constant = -(share * np.log(share) + (1 - share) * np.log(1 - share))
-    assert np.mean(losses[-20:]) < of_a_constant < np.mean(losses[:5]) + 0.2
+    assert np.mean(losses[-20:]) < of_a_constant - 0.02
     with fe.one_embedding.make_persistent_table_reader(
         [str(tmp_path / "0-1")], "trained", tf.int64, tf.float32, 32
     ) as reader:
