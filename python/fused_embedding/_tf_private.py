@@ -11,12 +11,14 @@ the public tf.compat.v1.colocate_with is the same function behind a deprecation 
 `uid` numbers what has no name of its own. `SaveableObject` and `SaveSpec` are what a Saver saves
 beside dense variables, `register_checkpoint_saver` is how tf.train.Checkpoint learns to save other
 things, and `MultiDeviceSaver` what calls it. `BulkSaverBuilder` makes the ops of a Saver.
-`Trackable` is an object in such a checkpoint, `register_serializable` one in a SavedModel.
+`SessionInterface` is what it takes for a session. `Trackable` is an object in such a checkpoint,
+`register_serializable` one in a SavedModel.
 `create_handle_data` and `set_handle_data` say what gradients of a handle look like. Same signatures
 in TensorFlow 2.15 to 2.21.
 """
 
 from tensorflow.python.checkpoint.functional_saver import MultiDeviceSaver
+from tensorflow.python.client.session import SessionInterface
 from tensorflow.python.eager.context import global_seed
 from tensorflow.python.eager.record import could_possibly_record
 from tensorflow.python.framework.ops import colocate_with, uid
@@ -44,6 +46,7 @@ __all__ = [
     "MultiDeviceSaver",
     "SaveSpec",
     "SaveableObject",
+    "SessionInterface",
     "Trackable",
     "colocate_with",
     "cond_v2",

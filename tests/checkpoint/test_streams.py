@@ -90,11 +90,17 @@ def sharded_saver(*args: Any, **kwargs: Any) -> Program:
     return Program(*args, make_saver=lambda: fe.train.Saver(sharded=True), **kwargs)
 
 
+def incremental_saver(*args: Any, **kwargs: Any) -> Program:
+    """fe.train.Saver(incremental=True): test_incremental.py has what only it does."""
+    return Program(*args, make_saver=lambda: fe.train.Saver(incremental=True), **kwargs)
+
+
 STORES: dict[str, Callable[..., Any]] = {
     "eager": Eager,
     "graph": InGraph,
     "saver": streaming_saver,
     "sharded": sharded_saver,
+    "incremental": incremental_saver,
 }
 STORE = pytest.mark.parametrize("store", STORES.values(), ids=STORES)
 

@@ -161,8 +161,7 @@ class CheckpointTest : public ::testing::Test {
 
   static Status Restore(const std::vector<std::string>& paths, EmbeddingTable* table,
                         const PartitionFilter& filter = {}, std::string* warning = nullptr) {
-    return RestoreTable(SerialExec(), {paths.data(), static_cast<int64_t>(paths.size())}, filter,
-                        table, warning);
+    return RestoreTable(SerialExec(), {AsSpan(paths), 1}, filter, table, warning);
   }
 
   static std::string ReadFile(const std::string& path) {

@@ -1,4 +1,4 @@
-"""EmbeddingVariableSave and EmbeddingVariableRestore. See also tests/checkpoint."""
+"""EmbeddingVariableSave, -SaveIncrement, -Restore and -ReadRows. See also tests/checkpoint."""
 
 import os
 
@@ -228,3 +228,56 @@ def test_lookups_go_on_beside_a_save(tmp_path):
     content = export(restored)
     np.testing.assert_array_equal(content.keys, keys)
     np.testing.assert_array_equal(content.values.numpy()[:, 0], keys % 100_000)
+
+
+def save_increment(table, path, base_paths, link_paths):
+    raw_ops.EmbeddingVariableSaveIncrement(
+        resource=table,
+        path=str(path),
+        base_paths=tf.constant([*map(str, base_paths)], tf.string),
+        link_paths=tf.constant([*map(str, link_paths)], tf.string),
+    )
+
+
+@pytest.mark.parametrize("dtype", VALUE_DTYPES, ids=dtype_name)
+def test_a_series_has_what_changed(dtype, tmp_path):
+    table = filled_table(dtype)
+    save_increment(table, tmp_path / "a", [], [])
+    upsert(table, [5, 7], [[1, 2, 3], [4, 5, 6]], dtype)
+    raw_ops.EmbeddingVariableErase(resource=table, keys=int64([3]))
+    save_increment(table, tmp_path / "b", [tmp_path / "a"], [tmp_path / "linked"])
+    restored = make_table(dtype)
+    series = tf.constant([[str(tmp_path / name)] for name in ("linked", "b")])
+    raw_ops.EmbeddingVariableRestore(resource=restored, paths=series)
+    assert_same_content(restored, table, dtype)
+    path = str(tmp_path / "b")
+    rows = raw_ops.EmbeddingVariableReadRows(path=path, dtype=dtype, embedding_dim=DIM)
+    values = dict(zip(rows.keys.numpy().tolist(), rows.values.numpy().tolist(), strict=True))
+    assert values == {5: [1, 2, 3], 7: [4, 5, 6]}
+    assert rows.removed_keys.numpy().tolist() == [3]
+    assert bool(rows.is_incremental)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="embedding_dim 3"):
+        raw_ops.EmbeddingVariableReadRows(path=path, dtype=dtype, embedding_dim=DIM + 1)
+    with pytest.raises(tf.errors.FailedPreconditionError, match="does not know what changed"):
+        save_increment(restored, tmp_path / "c", [tmp_path / "b"], [tmp_path / "d"])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="link_paths"):
+        save_increment(table, tmp_path / "c", [tmp_path / "b"], [])
+
+
+def test_shape_functions_of_increments():
+    @tf.function
+    def step(path, base_paths, link_paths):
+        raw_ops.EmbeddingVariableSaveIncrement(
+            resource=make_table(), path=path, base_paths=base_paths, link_paths=link_paths
+        )
+        return raw_ops.EmbeddingVariableReadRows(path=path, dtype=tf.float32, embedding_dim=DIM)
+
+    def traced(*shapes):
+        return step.get_concrete_function(*(tf.TensorSpec(shape, tf.string) for shape in shapes))
+
+    # Wrong shapes first: a trace with unknown sizes would serve them.
+    for wrong in ([1], [None], [None]), ([], [], [None]), ([], [2], [3]), ([], [None], [2, 2]):
+        with pytest.raises(ValueError, match=SHAPE_ERROR):
+            traced(*wrong)
+    shapes = [output.shape.as_list() for output in traced([], [None], [None]).outputs]
+    assert shapes == [[None], [None, DIM], [None], []]

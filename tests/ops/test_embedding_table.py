@@ -393,6 +393,11 @@ OPS = {
     },
     "EmbeddingVariableExport": {"dtype": tf.float32, "slot_dtype": tf.float32},
     "EmbeddingVariableSave": {"path": "/nowhere/table"},
+    "EmbeddingVariableSaveIncrement": {
+        "path": "/nowhere/table",
+        "base_paths": tf.constant([], tf.string),
+        "link_paths": tf.constant([], tf.string),
+    },
     "EmbeddingVariableRestore": {"paths": ["/nowhere/table"]},
 }
 

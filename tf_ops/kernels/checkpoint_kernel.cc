@@ -1,9 +1,11 @@
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/platform/logging.h"
 #include "tf_ops/core/checkpoint/checkpoint.h"
+#include "tf_ops/core/checkpoint/table_file.h"
 #include "tf_ops/kernels/sparse_inputs.h"
 #include "tf_ops/kernels/table_resource.h"
 #include "tf_ops/kernels/tf_adapters.h"
@@ -25,6 +27,63 @@ class SaveOp : public TableOp {
   }
 };
 
+class SaveIncrementOp : public TableOp {
+ public:
+  using TableOp::TableOp;
+  void ComputeOn(OpKernelContext* ctx, const TableResource& resource) override {
+    tstring path;
+    std::vector<std::string> base_paths, link_paths;
+    FE_REQUIRES_OK(ctx, ReadScalar(ctx, 1, "path", &path));
+    FE_REQUIRES_OK(ctx, ReadPaths(ctx, 2, "base_paths", &base_paths));
+    FE_REQUIRES_OK(ctx, ReadPaths(ctx, 3, "link_paths", &link_paths));
+    const Increment increment{path, AsSpan(base_paths), AsSpan(link_paths)};
+    FE_REQUIRES_OK(ctx, SaveIncrement(increment, resource.table()));
+  }
+
+ private:
+  static Status ReadPaths(OpKernelContext* ctx, int input, const char* name,
+                          std::vector<std::string>* paths) {
+    FE_RETURN_IF_ERROR(CheckVector(name, ctx->input(input)));
+    const auto flat = ctx->input(input).flat<tstring>();
+    paths->assign(flat.data(), flat.data() + flat.size());
+    return Status();
+  }
+};
+
+class ReadRowsOp : public OpKernel {
+ public:
+  explicit ReadRowsOp(tensorflow::OpKernelConstruction* ctx) : OpKernel(ctx) {
+    tensorflow::DataType dtype;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("dtype", &dtype));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("embedding_dim", &layout_.dim));
+    layout_.value_type = ToValueType(dtype);
+  }
+
+  void Compute(OpKernelContext* ctx) override {
+    tstring path;
+    FE_REQUIRES_OK(ctx, ReadScalar(ctx, 0, "path", &path));
+    FileRows rows;
+    FE_REQUIRES_OK(ctx, ReadRows(path, layout_, &rows));
+    const auto num_keys = static_cast<int64_t>(rows.keys.size());
+    const auto num_removed = static_cast<int64_t>(rows.removed_keys.size());
+    const tensorflow::TensorShape shapes[] = {
+        tensorflow::TensorShape({num_keys}), tensorflow::TensorShape({num_keys, layout_.dim}),
+        tensorflow::TensorShape({num_removed}), tensorflow::TensorShape({})};
+    tensorflow::Tensor* outputs[4];
+    for (int i = 0; i < 4; ++i) {
+      OP_REQUIRES_OK(ctx, ctx->allocate_output(i, shapes[i], &outputs[i]));
+    }
+    std::copy(rows.keys.begin(), rows.keys.end(), outputs[0]->flat<int64_t>().data());
+    std::copy(rows.values.begin(), rows.values.end(), static_cast<char*>(outputs[1]->data()));
+    std::copy(rows.removed_keys.begin(), rows.removed_keys.end(),
+              outputs[2]->flat<int64_t>().data());
+    outputs[3]->scalar<bool>()() = rows.is_incremental;
+  }
+
+ private:
+  RowLayout layout_;
+};
+
 class RestoreOp : public TableOp {
  public:
   explicit RestoreOp(tensorflow::OpKernelConstruction* ctx) : TableOp(ctx) {
@@ -32,11 +91,15 @@ class RestoreOp : public TableOp {
   }
 
   void ComputeOn(OpKernelContext* ctx, const TableResource& resource) override {
-    FE_REQUIRES_OK(ctx, CheckVector("paths", ctx->input(1)));
+    const tensorflow::TensorShape& shape = ctx->input(1).shape();
+    OP_REQUIRES(ctx, shape.dims() == 1 || shape.dims() == 2,
+                absl::InvalidArgumentError(absl::StrCat("paths must have shape [p] or [k, p], got ",
+                                                        shape.DebugString())));
+    const int64_t num_links = shape.dims() == 1 ? 1 : shape.dim_size(0);
     const auto input = ctx->input(1).flat<tstring>();
     const std::vector<std::string> paths(input.data(), input.data() + input.size());
     std::string warning;
-    FE_REQUIRES_OK(ctx, RestoreTable(TfExec(ctx), {paths.data(), input.size()}, partition_,
+    FE_REQUIRES_OK(ctx, RestoreTable(TfExec(ctx), {AsSpan(paths), num_links}, partition_,
                                      resource.table(), &warning));
     if (!warning.empty()) LOG(WARNING) << name() << ": " << warning;
   }
@@ -46,6 +109,10 @@ class RestoreOp : public TableOp {
 };
 
 REGISTER_KERNEL_BUILDER(Name("EmbeddingVariableSave").Device(tensorflow::DEVICE_CPU), SaveOp);
+REGISTER_KERNEL_BUILDER(Name("EmbeddingVariableSaveIncrement").Device(tensorflow::DEVICE_CPU),
+                        SaveIncrementOp);
+REGISTER_KERNEL_BUILDER(Name("EmbeddingVariableReadRows").Device(tensorflow::DEVICE_CPU),
+                        ReadRowsOp);
 REGISTER_KERNEL_BUILDER(Name("EmbeddingVariableRestore").Device(tensorflow::DEVICE_CPU), RestoreOp);
 
 }  // namespace

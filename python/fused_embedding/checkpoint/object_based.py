@@ -5,21 +5,35 @@ itself holds the names of their files.
 """
 
 import contextlib
+import contextvars
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from fused_embedding._tf_private import register_checkpoint_saver
 from fused_embedding.checkpoint import side_files
+from fused_embedding.checkpoint.series import Series
 from fused_embedding.embedding_partitions import PartitionedEmbeddingVariable
 from fused_embedding.embedding_variable import EmbeddingVariable
 
 _PACKAGE, _NAME = "fused_embedding", "EmbeddingVariable"
 # Operations of restores in a graph, which TensorFlow forgets: see `hook`.
 RESTORE_OPERATIONS = "fused_embedding_restore_operations"
-_FILES, _PART = "/.ATTRIBUTES/fused_embedding_files", "/.ATTRIBUTES/fused_embedding_part"
+FILES = "/.ATTRIBUTES/fused_embedding_files"
+_PART = "/.ATTRIBUTES/fused_embedding_part"
+_SERIES: contextvars.ContextVar[Series | None] = contextvars.ContextVar("series", default=None)
+
+
+@contextlib.contextmanager
+def saved_in(series: Series) -> Iterator[None]:
+    """Inside, checkpoints that are saved eagerly are saves of that series."""
+    token = _SERIES.set(series)
+    try:
+        yield
+    finally:
+        _SERIES.reset(token)
 
 
 def _is_table(trackable: Any) -> bool:
@@ -45,7 +59,7 @@ def _save(trackables: Mapping[str, Any], file_prefix: tf.Tensor) -> tf.Tensor:
     tensors = {}
     with side_files.without_orphans(known) if known else contextlib.nullcontext():
         for name, trackable in trackables.items():
-            tensors[name + _FILES] = side_files.save(_parts(trackable), prefix, name)
+            tensors[name + FILES] = _save_files(_parts(trackable), prefix, name)
             tensors[name + _PART] = tf.constant(_part_of_whole(trackable))
     # In the folder that TensorFlow makes for unfinished checkpoints.
     shard = tf.strings.join([prefix, "_temp/fused_embedding"])
@@ -59,9 +73,16 @@ def _save(trackables: Mapping[str, Any], file_prefix: tf.Tensor) -> tf.Tensor:
         return tf.identity(shard)
 
 
+def _save_files(parts: list[EmbeddingVariable], prefix: tf.Tensor, name: str) -> tf.Tensor:
+    series = _SERIES.get()
+    if series is None:
+        return side_files.save(parts, prefix, name)
+    return series.save(name, lambda continued: side_files.save(parts, prefix, name, continued))
+
+
 def _restore(trackables: Mapping[str, Any], merged_prefix: tf.Tensor) -> None:
     """Restores tables from the files that the checkpoint names."""
-    keys = [name + suffix for name in trackables for suffix in (_FILES, _PART)]
+    keys = [name + suffix for name in trackables for suffix in (FILES, _PART)]
     tensors = tf.raw_ops.RestoreV2(
         prefix=merged_prefix,
         tensor_names=keys,

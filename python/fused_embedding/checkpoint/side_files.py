@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -24,33 +24,79 @@ _MARK = "e"  # what a name starts with: never a digit
 _NAMES = f"{_MARK}????-of-?????"
 
 
-def suffix_of(name: str, index: int) -> str:
-    """What comes after the prefix of a checkpoint for one partition of a table."""
-    digest = hashlib.sha256(f"{name}:{index}".encode()).digest()
+# Saves of a series: a restore reads all of their files.
+MAX_LINKS = 16
+
+
+class Continued(NamedTuple):
+    """The checkpoint that an incremental save continues."""
+
+    prefix: Any  # string scalar
+    num_links: Any  # int scalar: saves in its series so far; 0: none, a series begins
+
+
+def suffix_of(name: str, index: int, link: int = 0) -> str:
+    """What comes after the prefix of a checkpoint for one partition of a table.
+
+    Args:
+        name: Of the variable in the checkpoint.
+        index: Of the partition.
+        link: Number of saves in its series that are before the one with the file.
+    """
+    what = f"{name}:{index}:{link}" if link else f"{name}:{index}"
+    digest = hashlib.sha256(what.encode()).digest()
     text = _MARK + base64.b32encode(digest).decode().lower()
     return f".data-{text[:5]}-of-{text[5:10]}"
 
 
-def save(parts: Sequence[EmbeddingVariable], prefix: tf.Tensor, name: str) -> tf.Tensor:
+def save(
+    parts: Sequence[EmbeddingVariable],
+    prefix: tf.Tensor,
+    name: str,
+    continued: Continued | None = None,
+) -> tf.Tensor:
     """Writes a file for each partition, after what expires is gone.
 
     Args:
         parts: All partitions of a variable.
         prefix: String scalar, of the checkpoint.
         name: Of the variable in the checkpoint.
+        continued: Of an incremental save: what it continues.
 
     Returns:
-        `[p]` strings, what comes after the prefix. Once it is there, the files are.
+        `[p]` strings, what comes after the prefix; `[k, p]` of the k saves of a series. Once it is
+        there, the files are.
     """
-    suffixes = [suffix_of(name, i) for i in range(len(parts))]
+    num_names = 1 if continued is None else MAX_LINKS
+    suffixes = [[suffix_of(name, i, link) for i in range(len(parts))] for link in range(num_names)]
     with tf.control_dependencies(expire_before_save(parts)):
         saved = []
-        for part, suffix in zip(parts, suffixes, strict=True):
+        for part, of_part in zip(parts, zip(*suffixes, strict=True), strict=True):
             with colocate_with(part.handle):
-                path = tf.strings.join([prefix, suffix])
-                saved.append(raw_ops.EmbeddingVariableSave(resource=part.handle, path=path))
+                saved.append(_save_part(part, prefix, of_part, continued))
     with tf.control_dependencies([operation for operation in saved if operation is not None]):
-        return tf.constant(suffixes)
+        if continued is None:
+            return tf.constant(suffixes[0])
+        return tf.constant(suffixes)[: continued.num_links + 1]
+
+
+def _save_part(
+    part: EmbeddingVariable,
+    prefix: tf.Tensor,
+    suffixes: Sequence[str],
+    continued: Continued | None,
+) -> tf.Operation | None:
+    if continued is None:
+        path = tf.strings.join([prefix, suffixes[0]])
+        return raw_ops.EmbeddingVariableSave(resource=part.handle, path=path)
+    names = tf.constant(suffixes)
+    older = names[: continued.num_links]
+    return raw_ops.EmbeddingVariableSaveIncrement(
+        resource=part.handle,
+        path=tf.strings.join([prefix, names[continued.num_links]]),
+        base_paths=tf.strings.join([continued.prefix, older]),
+        link_paths=tf.strings.join([prefix, older]),
+    )
 
 
 def restore(
@@ -61,7 +107,8 @@ def restore(
     Args:
         parts: All partitions of a variable, or one that was saved alone.
         prefix: String scalar, of the checkpoint.
-        suffixes: `[p]` strings that `save` returned; p may differ from the number of partitions.
+        suffixes: `[p]` or `[k, p]` strings that `save` returned; p may differ from the number of
+            partitions.
 
     Returns:
         The operations; none eagerly.

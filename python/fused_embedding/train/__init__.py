@@ -22,7 +22,17 @@ from fused_embedding.train.optimizers import (
 )
 
 if TYPE_CHECKING:
+    from fused_embedding.checkpoint.changes import Changes, read_changes
+    from fused_embedding.train.checkpoint_manager import IncrementalCheckpointManager
     from fused_embedding.train.saver import Saver
+
+# EmbeddingVariables import this package, and these import them.
+_MODULES = {
+    "Changes": "fused_embedding.checkpoint.changes",
+    "IncrementalCheckpointManager": "fused_embedding.train.checkpoint_manager",
+    "Saver": "fused_embedding.train.saver",
+    "read_changes": "fused_embedding.checkpoint.changes",
+}
 
 __all__ = [
     "AdagradDecayOptimizer",
@@ -30,17 +40,19 @@ __all__ = [
     "AdamAsyncOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
+    "Changes",
     "FtrlOptimizer",
     "GradientDescentOptimizer",
+    "IncrementalCheckpointManager",
     "MomentumOptimizer",
     "RMSPropOptimizer",
     "RowWiseAdagradOptimizer",
     "Saver",
+    "read_changes",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    # EmbeddingVariables import this package, and the Saver imports them.
-    if name == "Saver":
-        return importlib.import_module("fused_embedding.train.saver").Saver
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,9 +7,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from fused_embedding._tf_private import BulkSaverBuilder, SaveableObject, SaveSpec
+from fused_embedding._tf_private import (
+    BulkSaverBuilder,
+    SaveableObject,
+    SaveSpec,
+    SessionInterface,
+)
 from fused_embedding.checkpoint import side_files
 from fused_embedding.checkpoint.saveable import EmbeddingVariableSaveable
+from fused_embedding.checkpoint.series import Series
+from fused_embedding.checkpoint.side_files import Continued
 from fused_embedding.embedding_variable import EmbeddingVariable
 
 
@@ -20,32 +27,45 @@ class _StreamedSaveable(SaveableObject):
         self._parts = parts
         self._prefix = name
         self.checkpoint: tf.Tensor | None = None  # prefix of the checkpoint: of the ops made next
+        self.continued: Continued | None = None  # by incremental saves
         device = parts[0].handle.device
         spec = SaveSpec(lambda: self._files, "", f"{name}-files", dtype=tf.string, device=device)
         super().__init__(parts[0].handle, [spec], parts[0].handle.op.name)
 
     @functools.cached_property
     def _files(self) -> tf.Tensor:
-        return side_files.save(self._parts, self.checkpoint, self._prefix)
+        return side_files.save(self._parts, self.checkpoint, self._prefix, self.continued)
 
     def restore(self, restored_tensors: Sequence[tf.Tensor], restored_shapes: Any) -> tf.Operation:
         return tf.group(side_files.restore(self._parts, self.checkpoint, restored_tensors[0]))
 
 
-def _streamed(saveable: Any) -> Any:
-    if isinstance(saveable, EmbeddingVariableSaveable):
-        return _StreamedSaveable(saveable.parts, saveable.prefix)
-    return saveable
-
-
 class _StreamingBuilder(BulkSaverBuilder):
-    """Tells the saveables of tables which checkpoint they are part of."""
+    """Tells the saveables of tables which checkpoint they are part of, and what it continues."""
+
+    def __init__(self, write_version: Any, is_incremental: bool) -> None:
+        super().__init__(write_version)
+        self._is_incremental = is_incremental
+        self.continued: Continued | None = None  # placeholders of incremental saves
 
     def _build_internal(self, names_to_saveables: Any, **kwargs: Any) -> Any:
+        if self._is_incremental:
+            self.continued = Continued(
+                tf.compat.v1.placeholder_with_default("", [], "continued_prefix"),
+                tf.compat.v1.placeholder_with_default(0, [], "continued_links"),
+            )
         if isinstance(names_to_saveables, dict):
-            by_name = {name: _streamed(one) for name, one in names_to_saveables.items()}
+            by_name = {name: self._streamed(one) for name, one in names_to_saveables.items()}
             return super()._build_internal(by_name, **kwargs)
-        return super()._build_internal([_streamed(one) for one in names_to_saveables], **kwargs)
+        listed = [self._streamed(one) for one in names_to_saveables]
+        return super()._build_internal(listed, **kwargs)
+
+    def _streamed(self, saveable: Any) -> Any:
+        if not isinstance(saveable, EmbeddingVariableSaveable):
+            return saveable
+        streamed = _StreamedSaveable(saveable.parts, saveable.prefix)
+        streamed.continued = self.continued
+        return streamed
 
     def _AddShardedSaveOps(self, filename_tensor: Any, per_device: Any) -> Any:  # noqa: N802
         for _, saveables in per_device:
@@ -68,6 +88,21 @@ def _tell(saveables: Sequence[Any], checkpoint: tf.Tensor) -> None:
             saveable.checkpoint = checkpoint
 
 
+class _FeedingSession(SessionInterface):
+    """A session that feeds something with each run."""
+
+    def __init__(self, session: Any, feed: dict[Any, Any]) -> None:
+        self._session = session
+        self._feed = feed
+
+    @property
+    def graph(self) -> tf.Graph:
+        return self._session.graph
+
+    def run(self, fetches: Any, feed_dict: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return self._session.run(fetches, {**(feed_dict or {}), **self._feed}, *args, **kwargs)
+
+
 class Saver(tf.compat.v1.train.Saver):
     """A tf.compat.v1.train.Saver that streams EmbeddingVariables into files beside the checkpoint.
 
@@ -85,11 +120,31 @@ class Saver(tf.compat.v1.train.Saver):
 
     _builder: Any
 
+    def __init__(self, *args: Any, incremental: bool = False, **kwargs: Any) -> None:
+        """Makes it.
+
+        Args:
+            *args: As of tf.compat.v1.train.Saver.
+            incremental: Whether a checkpoint holds what changed in the tables since the one before,
+                which it continues. Each can be restored, whichever others are removed.
+            **kwargs: As of tf.compat.v1.train.Saver.
+
+        Raises:
+            ValueError: An argument of the stock Saver that this one cannot take.
+        """
+        if incremental and (tf.executing_eagerly() or kwargs.get("saver_def") is not None):
+            raise ValueError(
+                "Saver(incremental=True) makes its own ops in a TF1 graph: leave saver_def away; "
+                "eagerly, use fe.train.IncrementalCheckpointManager"
+            )
+        self._series = Series() if incremental else None
+        super().__init__(*args, **kwargs)
+
     def _build(self, *args: Any, **kwargs: Any) -> None:
         if self._builder is None:
             if self._write_version != tf.compat.v1.train.SaverDef.V2:
                 raise ValueError("fe.train.Saver writes version V2 of checkpoints, not V1")
-            self._builder = _StreamingBuilder(self._write_version)
+            self._builder = _StreamingBuilder(self._write_version, self._series is not None)
         elif not isinstance(self._builder, _StreamingBuilder):
             raise ValueError("fe.train.Saver has its own builder: leave the argument builder away")
         super()._build(*args, **kwargs)
@@ -98,7 +153,27 @@ class Saver(tf.compat.v1.train.Saver):
         self, sess: Any, save_path: Any, global_step: Any = None, *args: Any, **kwargs: Any
     ) -> str | None:
         """As tf.compat.v1.train.Saver.save; also removes files of saves that were cut off."""
+        stock_save = super().save
         prefix = str(save_path) if global_step is None else f"{save_path}-0"
         is_saving = save_path and not tf.executing_eagerly()
-        with side_files.without_orphans(prefix) if is_saving else contextlib.nullcontext():
-            return super().save(sess, save_path, global_step, *args, **kwargs)
+
+        def save(session: Any) -> str | None:
+            with side_files.without_orphans(prefix) if is_saving else contextlib.nullcontext():
+                return stock_save(session, save_path, global_step, *args, **kwargs)
+
+        placeholders = self._builder and self._builder.continued
+        if self._series is None or not placeholders or not isinstance(sess, SessionInterface):
+            return save(sess)
+
+        def save_continued(continued: Continued) -> str | None:
+            return save(_FeedingSession(sess, dict(zip(placeholders, continued, strict=True))))
+
+        path = self._series.save("the checkpoint", save_continued)
+        self._series.finish(path or "")
+        return path
+
+    def restore(self, sess: Any, save_path: Any) -> None:
+        """As tf.compat.v1.train.Saver.restore."""
+        if self._series is not None:
+            self._series.restart()
+        super().restore(sess, save_path)

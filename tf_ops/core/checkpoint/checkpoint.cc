@@ -6,108 +6,13 @@
 #include <new>
 #include <vector>
 
-#include "tf_ops/core/base/buffer.h"
+#include "tf_ops/core/base/secret.h"
 #include "tf_ops/core/checkpoint/format.h"
 #include "tf_ops/core/checkpoint/table_file.h"
-#include "tf_ops/core/checkpoint/writer.h"
+#include "tf_ops/core/table/keyed_rows.h"
 
 namespace fused_embedding {
 namespace {
-
-// What a reader keeps in memory; large enough that a block's header costs nothing.
-constexpr int64_t kBlockBytes = int64_t{4} << 20;
-
-// --- Saving ---
-
-// In blocks of about kBlockBytes that end at a multiple of `unit_bytes`.
-Status WriteInPieces(BlockType type, Span<const char> bytes, int64_t unit_bytes,
-                     BlockWriter* writer) {
-  const int64_t piece_bytes = std::max(kBlockBytes / unit_bytes, int64_t{1}) * unit_bytes;
-  for (int64_t begin = 0; begin < bytes.size; begin += piece_bytes) {
-    const int64_t size = std::min(piece_bytes, bytes.size - begin);
-    FE_RETURN_IF_ERROR(writer->Write(type, {bytes.data + begin, size}));
-  }
-  return Status();
-}
-
-class TableSaver {
- public:
-  TableSaver(const EmbeddingTable& table, BlockWriter* writer) : table_(table), writer_(writer) {}
-
-  Status Save() {
-    FE_RETURN_IF_ERROR(SaveHeader());
-    for (int64_t shard = 0; shard < table_.num_shards(); ++shard) {
-      FE_RETURN_IF_ERROR(SaveShard(shard));
-    }
-    FE_RETURN_IF_ERROR(SaveBloom());
-    return writer_->Write(BlockType::kFooter, AsSpan(EncodeTotals(totals_)));
-  }
-
- private:
-  Status SaveHeader() {
-    TableHeader header;
-    header.value_type = table_.config().layout.value_type;
-    header.dim = table_.config().layout.dim;
-    header.initializer = table_.initializer();
-    header.matrix_bytes = static_cast<int64_t>(header.initializer.matrix.size());
-    header.admission = table_.config().admission;
-    header.num_shards = table_.num_shards();
-    header.hash_seed = table_.config().initializer.seed;
-    header.step = table_.step();
-    totals_.matrix_bytes = header.matrix_bytes;
-    FE_RETURN_IF_ERROR(writer_->Write(BlockType::kTable, AsSpan(EncodeTable(header))));
-    return WriteInPieces(BlockType::kMatrix, AsSpan(header.initializer.matrix), 1, writer_);
-  }
-
-  Status SaveShard(int64_t shard) {
-    RowLayout layout;
-    std::vector<char> rows;
-    FilteredKeys filtered;
-    FE_RETURN_IF_ERROR(table_.CopyShard(shard, &layout, &rows, &filtered));
-    if (!(layout.slots == slots_)) {
-      slots_ = layout.slots;
-      FE_RETURN_IF_ERROR(writer_->Write(BlockType::kSlots, AsSpan(EncodeSlots(slots_))));
-    }
-    const int64_t row_bytes = layout.row_bytes();
-    totals_.num_rows += static_cast<int64_t>(rows.size()) / row_bytes;
-    FE_RETURN_IF_ERROR(WriteInPieces(BlockType::kRows, AsSpan(rows), row_bytes, writer_));
-    return SaveFiltered(filtered);
-  }
-
-  Status SaveFiltered(const FilteredKeys& filtered) {
-    constexpr size_t kMax = kBlockBytes / sizeof(RowHeader);
-    std::vector<RowHeader> block;
-    for (size_t begin = 0; begin < filtered.keys.size(); begin += kMax) {
-      block.clear();
-      for (size_t i = begin; i < std::min(begin + kMax, filtered.keys.size()); ++i) {
-        block.push_back({filtered.keys[i], filtered.frequencies[i], filtered.versions[i]});
-      }
-      const auto n = static_cast<int64_t>(block.size());
-      totals_.num_filtered += n;
-      FE_RETURN_IF_ERROR(writer_->Write(
-          BlockType::kFiltered,
-          {reinterpret_cast<const char*>(block.data()), n * int64_t{sizeof(RowHeader)}}));
-    }
-    return Status();
-  }
-
-  Status SaveBloom() {
-    std::vector<char> bloom;
-    for (int64_t shard = 0; shard < table_.num_shards(); ++shard) {
-      FE_RETURN_IF_ERROR(table_.CopyBloomOfShard(shard, &bloom));
-      totals_.bloom_bytes += static_cast<int64_t>(bloom.size());
-      FE_RETURN_IF_ERROR(WriteInPieces(BlockType::kBloom, AsSpan(bloom), 1, writer_));
-    }
-    return Status();
-  }
-
-  const EmbeddingTable& table_;
-  BlockWriter* writer_;
-  std::vector<Slot> slots_;  // of the rows that come
-  Totals totals_;
-};
-
-// --- Restoring ---
 
 RowHeader HeaderAt(const char* row) {
   RowHeader header;
@@ -197,67 +102,74 @@ class RowDecoder {
   std::vector<char> values_, slots_;
 };
 
-// Whether these can be partitions of one variable.
+// Whether these can be partitions of one variable, or saves of it; the latter ones have no matrix.
 bool IsOfSameTable(const TableHeader& a, const TableHeader& b) {
   const InitializerConfig &i = a.initializer, &j = b.initializer;
-  return i.kind == j.kind && i.a == j.a && i.b == j.b && i.seed == j.seed && i.matrix == j.matrix &&
+  return i.kind == j.kind && i.a == j.a && i.b == j.b && i.seed == j.seed &&
+         (i.matrix == j.matrix || a.link.continues != 0 || b.link.continues != 0) &&
          a.admission.kind == b.admission.kind && a.hash_seed == b.hash_seed &&
          a.num_shards == b.num_shards;
 }
 
+// Keys of which a later file of a series has said something.
+class KeySet {
+ public:
+  Status Init() { return keys_.Init(); }
+  bool Contains(int64_t key) const { return keys_.Find(key, keys_.Hash(key)) != kNoRow; }
+  Status Add(int64_t key) {
+    const uint64_t hash = keys_.Hash(key);
+    if (keys_.Find(key, hash) != kNoRow) return Status();
+    FE_RETURN_IF_ERROR(keys_.Reserve(1));
+    keys_.Insert(key, hash);
+    return Status();
+  }
+
+ private:
+  KeyedRows keys_{Secret(), 0.8, int64_t{sizeof(RowHeader)}};
+};
+
 class TableRestorer {
  public:
-  TableRestorer(const CpuExec& exec, Span<const std::string> paths, const PartitionFilter& filter,
+  TableRestorer(const CpuExec& exec, const CheckpointFiles& files, const PartitionFilter& filter,
                 EmbeddingTable* table)
-      : exec_(exec), paths_(paths), filter_(filter), table_(table) {}
+      : exec_(exec),
+        files_(files),
+        filter_(filter),
+        table_(table),
+        links_(static_cast<size_t>(files.paths.size)) {}
 
   // Reads all files, and changes nothing.
   Status Check() {
-    for (int64_t i = 0; i < paths_.size; ++i) {
-      TableFileVisitor visitor;
-      visitor.slots = [&](Span<const Slot> slots) { return AddSlots(paths_[i], slots); };
-      visitor.rows = [&](const RowLayout& layout, Span<const char> rows) {
-        CountKept(layout, rows);
-        return Status();
-      };
-      visitor.filtered = [&](Span<const RowHeader> keys) {
-        has_filtered_ = has_filtered_ || !keys.empty();
-        return Status();
-      };
-      visitor.bloom = [&](Span<const char> counters) {
-        has_bloom_ = has_bloom_ || !counters.empty();
-        return Status();
-      };
-      TableHeader header;
-      FE_RETURN_IF_ERROR(ReadTableFile(paths_[i], table_->config().layout, visitor, &header));
-      FE_RETURN_IF_ERROR(AddHeader(i, std::move(header)));
+    KeySet later;
+    FE_RETURN_IF_ERROR(later.Init());
+    for (int64_t link = files_.num_links - 1; link >= 0; --link) {
+      for (int64_t i = 0; i < files_.num_partitions(); ++i) {
+        FE_RETURN_IF_ERROR(CheckFile(link, i, &later));
+      }
     }
-    return CheckFits(table_->config(), "checkpoint " + paths_[0], num_kept_);
+    FE_RETURN_IF_ERROR(CheckSeries());
+    return CheckFits(table_->config(), "checkpoint " + LastPath(0), num_kept_);
   }
 
   Status Load() {
     table_->Clear();
     FE_RETURN_IF_ERROR(table_->SetInitializer(header_.initializer));
     FE_RETURN_IF_ERROR(table_->EnsureSlots(AsSpan(slots_)));
-    table_->set_step(header_.step);
+    table_->set_step(step_);
     const bool keeps_bloom = KeepsBloom();
     if (keeps_bloom) FE_RETURN_IF_ERROR(table_->CopyBloomOfShard(0, &bloom_));
     bloom_shard_bytes_ = static_cast<int64_t>(bloom_.size());
     bloom_.clear();
-    for (int64_t i = 0; i < paths_.size; ++i) {
-      TableFileVisitor visitor;
-      visitor.rows = [&](const RowLayout& layout, Span<const char> rows) {
-        return LoadRows(layout, rows);
-      };
-      visitor.filtered = [&](Span<const RowHeader> keys) { return LoadFiltered(keys); };
-      visitor.bloom = [&](Span<const char> counters) {
-        return keeps_bloom && i == filter_.index ? LoadBloom(counters) : Status();
-      };
-      TableHeader header;
-      FE_RETURN_IF_ERROR(ReadTableFile(paths_[i], table_->config().layout, visitor, &header));
+    KeySet later;
+    FE_RETURN_IF_ERROR(later.Init());
+    for (int64_t link = files_.num_links - 1; link >= 0; --link) {
+      for (int64_t i = 0; i < files_.num_partitions(); ++i) {
+        const bool takes_bloom = keeps_bloom && i == filter_.index;
+        FE_RETURN_IF_ERROR(LoadFile(link, i, takes_bloom, &later));
+      }
     }
     if (!keeps_bloom || next_bloom_shard_ == table_->num_shards()) return Status();
-    return DataLoss("the Bloom filter of checkpoint ", paths_[filter_.index],
+    return DataLoss("the Bloom filter of checkpoint ", files_.path(0, filter_.index),
                     " has not the size that the file says; restore another one");
   }
 
@@ -281,7 +193,7 @@ class TableRestorer {
                  std::to_string(table_->size()) + "; ";
     }
     if (warning.empty()) return warning;
-    return "restoring " + paths_[0] + ": " + warning.substr(0, warning.size() - 2);
+    return "restoring " + LastPath(0) + ": " + warning.substr(0, warning.size() - 2);
   }
 
  private:
@@ -301,33 +213,126 @@ class TableRestorer {
     return Status();
   }
 
-  Status AddHeader(int64_t file, TableHeader header) {
-    if (file == 0) {
+  bool IsLast(int64_t link) const { return link == files_.num_links - 1; }
+  const std::string& LastPath(int64_t partition) const {
+    return files_.path(files_.num_links - 1, partition);
+  }
+
+  // Whether a key of this file is one to load. Files are read from the last one back, and a file
+  // says something once of a key, but for keys that were removed and came back: those are removed
+  // last. So the first that is read of a key counts.
+  bool IsWanted(int64_t key, const KeySet& later) const {
+    return filter_.Keeps(key) && (files_.num_links == 1 || !later.Contains(key));
+  }
+
+  // The keys of the first file need not be remembered: nothing is read after it.
+  Status Remember(int64_t link, int64_t key, KeySet* later) const {
+    return link > 0 && filter_.Keeps(key) ? later->Add(key) : Status();
+  }
+
+  Status CheckFile(int64_t link, int64_t partition, KeySet* later) {
+    const std::string& path = files_.path(link, partition);
+    TableFileVisitor visitor = RememberingVisitor(link, later);
+    visitor.slots = [&](Span<const Slot> slots) { return AddSlots(path, slots); };
+    visitor.rows = [&](const RowLayout& layout, Span<const char> rows) {
+      for (int64_t offset = 0; offset < rows.size; offset += layout.row_bytes()) {
+        const int64_t key = HeaderAt(rows.data + offset).key;
+        num_kept_ += IsWanted(key, *later);
+        FE_RETURN_IF_ERROR(Remember(link, key, later));
+      }
+      return Status();
+    };
+    visitor.bloom = [&](Span<const char> counters) {
+      has_bloom_ = has_bloom_ || !counters.empty();
+      return Status();
+    };
+    TableHeader header;
+    FE_RETURN_IF_ERROR(ReadTableFile(path, table_->config().layout, visitor, &header));
+    if (IsLast(link)) step_ = std::max(step_, header.step);
+    links_[static_cast<size_t>(link * files_.num_partitions() + partition)] = header.link;
+    return AddHeader(path, std::move(header));
+  }
+
+  // Remembers which keys a file has counts for, and which it removes.
+  TableFileVisitor RememberingVisitor(int64_t link, KeySet* later) {
+    TableFileVisitor visitor;
+    visitor.filtered = [=](Span<const RowHeader> keys) {
+      has_filtered_ = has_filtered_ || !keys.empty();
+      for (const RowHeader& header : keys) FE_RETURN_IF_ERROR(Remember(link, header.key, later));
+      return Status();
+    };
+    visitor.removed = [=](Span<const int64_t> keys) {
+      for (const int64_t key : keys) FE_RETURN_IF_ERROR(Remember(link, key, later));
+      return Status();
+    };
+    return visitor;
+  }
+
+  // The header that counts is one with an initializer's matrix.
+  Status AddHeader(const std::string& path, TableHeader header) {
+    if (header_path_.empty()) {
+      header_path_ = path;
       header_ = std::move(header);
       return Status();
     }
     if (!IsOfSameTable(header, header_)) {
       return InvalidArgument(
-          "checkpoints ", paths_[0], " and ", paths_[file],
+          "checkpoints ", header_path_, " and ", path,
           " are of tables with different seeds, initializers or filters; give the ",
           "files of one variable");
     }
-    header_.step = std::max(header_.step, header.step);
+    if (header_.link.continues != 0) header_ = std::move(header);
     return Status();
   }
 
-  void CountKept(const RowLayout& layout, Span<const char> rows) {
-    const int64_t row_bytes = layout.row_bytes();
-    for (int64_t offset = 0; offset < rows.size; offset += row_bytes) {
-      num_kept_ += filter_.Keeps(HeaderAt(rows.data + offset).key);
+  // Whether each file continues the one before it.
+  Status CheckSeries() const {
+    for (int64_t link = 0; link < files_.num_links; ++link) {
+      for (int64_t i = 0; i < files_.num_partitions(); ++i) {
+        const Link& own = LinkOf(link, i);
+        const std::string& path = files_.path(link, i);
+        if (link == 0 && own.continues != 0) {
+          return InvalidArgument("checkpoint ", path,
+                                 " is an incremental save, which is of no use without the saves ",
+                                 "that it continues; give those before it, the full one first");
+        }
+        if (link == 0 || (own.continues != 0 && own.continues == LinkOf(link - 1, i).name)) {
+          continue;
+        }
+        return InvalidArgument("checkpoint ", path, " does not continue checkpoint ",
+                               files_.path(link - 1, i),
+                               "; give a full save and each incremental one after it, in order");
+      }
     }
+    return Status();
+  }
+
+  const Link& LinkOf(int64_t link, int64_t partition) const {
+    return links_[static_cast<size_t>(link * files_.num_partitions() + partition)];
+  }
+
+  Status LoadFile(int64_t link, int64_t partition, bool takes_bloom, KeySet* later) {
+    TableFileVisitor visitor = RememberingVisitor(link, later);
+    visitor.rows = [&](const RowLayout& layout, Span<const char> rows) {
+      return LoadRows(link, layout, rows, later);
+    };
+    visitor.filtered = [&](Span<const RowHeader> keys) { return LoadFiltered(link, keys, later); };
+    visitor.bloom = [&](Span<const char> counters) {
+      return takes_bloom ? LoadBloom(counters) : Status();
+    };
+    visitor.bloom_lines = [&](Span<const BloomLine> lines) {
+      return takes_bloom ? LoadBloomLines(lines) : Status();
+    };
+    TableHeader header;
+    return ReadTableFile(files_.path(link, partition), table_->config().layout, visitor, &header);
   }
 
   // Whether the counters mean the same in this table.
   bool KeepsBloom() const {
     const AdmissionConfig& file = header_.admission;
     const AdmissionConfig& table = table_->config().admission;
-    return has_bloom_ && table.kind == AdmissionKind::kBloom && paths_.size == filter_.count &&
+    return has_bloom_ && table.kind == AdmissionKind::kBloom &&
+           files_.num_partitions() == filter_.count &&
            file.bloom_counters == table.bloom_counters && file.bloom_hashes == table.bloom_hashes &&
            CountingBloomFilter::CounterBytes(file.min_frequency) ==
                CountingBloomFilter::CounterBytes(table.min_frequency) &&
@@ -335,12 +340,14 @@ class TableRestorer {
            header_.num_shards == table_->num_shards();
   }
 
-  Status LoadRows(const RowLayout& layout, Span<const char> rows) {
+  Status LoadRows(int64_t link, const RowLayout& layout, Span<const char> rows, KeySet* later) {
     const int64_t max_rows = RestoredAtOnce(table_->config());
     RowDecoder decoder(layout, table_->layout());
     for (int64_t offset = 0; offset < rows.size; offset += layout.row_bytes()) {
       const char* row = rows.data + offset;
-      if (!filter_.Keeps(HeaderAt(row).key)) continue;
+      const int64_t key = HeaderAt(row).key;
+      if (!IsWanted(key, *later)) continue;
+      FE_RETURN_IF_ERROR(Remember(link, key, later));
       decoder.Add(row);
       if (decoder.content().keys.size < max_rows) continue;
       FE_RETURN_IF_ERROR(table_->Upsert(exec_, decoder.content()));
@@ -354,27 +361,44 @@ class TableRestorer {
     bloom_.insert(bloom_.end(), counters.begin(), counters.end());
     const auto bytes = static_cast<int64_t>(bloom_.size());
     if (bytes != bloom_shard_bytes_ || next_bloom_shard_ == table_->num_shards()) return Status();
-    FE_RETURN_IF_ERROR(table_->RestoreBloomOfShard(next_bloom_shard_++, AsSpan(bloom_)));
+    FE_RETURN_IF_ERROR(table_->MergeBloomOfShard(next_bloom_shard_++, 0, AsSpan(bloom_)));
     bloom_.clear();
     return Status();
   }
 
-  Status LoadFiltered(Span<const RowHeader> keys) {
+  Status LoadBloomLines(Span<const BloomLine> lines) {
+    constexpr int64_t kLineBytes = sizeof(BloomLine::counters);
+    const int64_t num_lines = bloom_shard_bytes_ / kLineBytes;  // of a shard
+    for (const BloomLine& line : lines) {
+      const int64_t shard = num_lines == 0 ? -1 : line.number / num_lines;
+      if (line.number < 0 || shard < 0 || shard >= table_->num_shards()) {
+        return DataLoss("checkpoint ", LastPath(filter_.index),
+                        " has counters of a Bloom filter of another size; restore another one");
+      }
+      FE_RETURN_IF_ERROR(table_->MergeBloomOfShard(shard, line.number % num_lines * kLineBytes,
+                                                   {line.counters, kLineBytes}));
+    }
+    return Status();
+  }
+
+  Status LoadFiltered(int64_t link, Span<const RowHeader> keys, KeySet* later) {
     FilteredKeys filtered;
     for (const RowHeader& header : keys) {
-      if (!filter_.Keeps(header.key)) continue;
-      filtered.keys.push_back(header.key);
-      filtered.frequencies.push_back(header.frequency);
-      filtered.versions.push_back(header.version);
+      if (!IsWanted(header.key, *later)) continue;
+      FE_RETURN_IF_ERROR(Remember(link, header.key, later));
+      filtered.Add(header);
     }
     return table_->RestoreFiltered(filtered);
   }
 
   const CpuExec& exec_;
-  Span<const std::string> paths_;
+  const CheckpointFiles& files_;
   const PartitionFilter& filter_;
   EmbeddingTable* table_;
   TableHeader header_;
+  std::string header_path_;
+  std::vector<Link> links_;  // of all files
+  int64_t step_ = 0;
   std::vector<Slot> slots_;
   int64_t num_kept_ = 0;
   bool has_filtered_ = false;
@@ -384,22 +408,7 @@ class TableRestorer {
   int64_t next_bloom_shard_ = 0;
 };
 
-Status OutOfMemory(const std::string& path) {
-  return ResourceExhausted("no memory is left to save or restore checkpoint ", path);
-}
-
 }  // namespace
-
-Status SaveTable(const EmbeddingTable& table, const std::string& path) {
-  try {
-    BlockWriter writer;
-    FE_RETURN_IF_ERROR(writer.Open(path));
-    FE_RETURN_IF_ERROR(TableSaver(table, &writer).Save());
-    return writer.Commit();
-  } catch (const std::bad_alloc&) {
-    return OutOfMemory(path);
-  }
-}
 
 Status CheckPartition(const PartitionFilter& partition) {
   if (partition.count < 1 || partition.index < 0 || partition.index >= partition.count) {
@@ -419,24 +428,33 @@ Status CheckPartition(const PartitionFilter& partition) {
       "does not have; use hash or mod_ev");
 }
 
-Status RestoreTable(const CpuExec& exec, Span<const std::string> paths,
+Status RestoreTable(const CpuExec& exec, const CheckpointFiles& files,
                     const PartitionFilter& filter, EmbeddingTable* table, std::string* warning) {
   FE_RETURN_IF_ERROR(CheckPartition(filter));
-  if (paths.empty()) return InvalidArgument("at least one checkpoint must be given, got none");
-  TableRestorer restorer(exec, paths, filter, table);
+  if (files.paths.empty())
+    return InvalidArgument("at least one checkpoint must be given, got none");
+  if (files.num_links < 1 || files.paths.size % files.num_links != 0) {
+    return InvalidArgument("each of ", files.num_links,
+                           " saves of a series must have the same number of files, got ",
+                           files.paths.size, " in all");
+  }
   bool is_changed = false;
+  std::string lost;
   const auto restore = [&]() -> Status {
     try {
+      TableRestorer restorer(exec, files, filter, table);
       FE_RETURN_IF_ERROR(restorer.Check());
       is_changed = true;
-      return restorer.Load();
+      FE_RETURN_IF_ERROR(restorer.Load());
+      lost = restorer.Warning();
+      return Status();
     } catch (const std::bad_alloc&) {
-      return OutOfMemory(paths[0]);
+      return ResourceExhausted("no memory is left to restore checkpoint ", files.paths[0]);
     }
   };
   const Status status = restore();
   if (!status.ok() && is_changed) table->Clear();
-  if (status.ok() && warning != nullptr) *warning = restorer.Warning();
+  if (status.ok() && warning != nullptr) *warning = lost;
   return status;
 }
 

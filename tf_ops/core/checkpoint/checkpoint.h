@@ -20,6 +20,35 @@ namespace fused_embedding {
 // slots as of one moment. Extra memory: one shard of the table.
 Status SaveTable(const EmbeddingTable& table, const std::string& path);
 
+// A save of a series, in which the first has all of the table and each other one what changed since
+// the one before: rows, counts, and the keys that have neither any more.
+struct Increment {
+  std::string path;                    // of the file to write
+  Span<const std::string> base_paths;  // of the save to continue, the first of the series first;
+                                       // empty: this is the first
+  Span<const std::string> link_paths;  // other names that those get, as hard links: this save needs
+                                       // them, and is to go with its own files alone
+};
+
+// Writes as SaveTable does. FailedPrecondition where the table does not know what changed since the
+// last of `base_paths` (another series was begun, a restore, another process), or where they are
+// gone or would be replaced: begin a series then. Unimplemented for a file system without hard
+// links. A save that failed, or that nobody continues, costs no change: the save that it continues
+// may be continued again.
+Status SaveIncrement(const Increment& increment, EmbeddingTable* table);
+
+// The files of a save of all partitions.
+struct CheckpointFiles {
+  // [num_links, partitions that were saved]: the saves of a series, the first one first.
+  Span<const std::string> paths;
+  int64_t num_links = 1;
+
+  int64_t num_partitions() const { return num_links > 0 ? paths.size / num_links : 0; }
+  const std::string& path(int64_t link, int64_t partition) const {
+    return paths[link * num_partitions() + partition];
+  }
+};
+
 // Which keys of a checkpoint belong to this table.
 struct PartitionFilter {
   PartitionStrategy strategy = PartitionStrategy::kHash;
@@ -32,20 +61,20 @@ struct PartitionFilter {
 // InvalidArgument for an index outside the count, or a strategy that needs the number of rows.
 Status CheckPartition(const PartitionFilter& partition);
 
-// Replaces the table's content by that of all `paths` that `filter` keeps: rows with their slots,
+// Replaces the table's content by that of all `files` that `filter` keeps: rows with their slots,
 // frequencies and versions, counts of keys not admitted, initializer (seed and matrix too) and
-// step. `paths` are the files of all partitions that were saved together, in the order of
-// partitions.
+// step. Of a series it takes each key from the last file that says something of it.
 //
 // The files are checked whole before the table is touched: a truncated or altered one is a DataLoss
-// that names it, another dim or value type an InvalidArgument, and the table is unharmed. An error
+// that names it, another dim or value type and a series with a missing, foreign or misplaced file
+// are an InvalidArgument, and the table is unharmed. An error
 // after that (memory, a file that changes meanwhile) leaves the table empty. Extra memory: some
-// blocks of a few MB, and one shard of a Bloom filter.
+// blocks of a few MB, one shard of a Bloom filter, and the keys of the saves after the first.
 //
 // Counts of another kind of admission are of no use, nor are those of a Bloom filter of another
 // size, seed or number of partitions: keys are then counted from zero again. `warning`, unless it
 // is null, says so; it is empty if all came back.
-Status RestoreTable(const CpuExec& exec, Span<const std::string> paths,
+Status RestoreTable(const CpuExec& exec, const CheckpointFiles& files,
                     const PartitionFilter& filter, EmbeddingTable* table,
                     std::string* warning = nullptr);
 

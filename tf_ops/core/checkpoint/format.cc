@@ -116,6 +116,20 @@ Status DecodeTable(Span<const char> payload, TableHeader* header) {
   return in.Finish("description of the table");
 }
 
+std::string EncodeLink(const Link& link) {
+  Encoder out;
+  out.Number(link.name);
+  out.Number(link.continues);
+  return out.bytes();
+}
+
+Status DecodeLink(Span<const char> payload, Link* link) {
+  Decoder in(payload);
+  in.Number(&link->name);
+  in.Number(&link->continues);
+  return in.Finish("place in a series of saves");
+}
+
 std::string EncodeSlots(const std::vector<Slot>& slots) {
   Encoder out;
   for (const Slot& slot : slots) {
@@ -150,6 +164,7 @@ std::string EncodeTotals(const Totals& totals) {
   out.Number(totals.num_filtered);
   out.Number(totals.matrix_bytes);
   out.Number(totals.bloom_bytes);
+  out.Number(totals.num_removed);
   return out.bytes();
 }
 
@@ -159,6 +174,8 @@ Status DecodeTotals(Span<const char> payload, Totals* totals) {
   in.Number(&totals->num_filtered);
   in.Number(&totals->matrix_bytes);
   in.Number(&totals->bloom_bytes);
+  totals->num_removed = 0;
+  if (in.left() > 0) in.Number(&totals->num_removed);  // version 1 has it not
   return in.Finish("totals");
 }
 

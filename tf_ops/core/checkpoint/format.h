@@ -9,6 +9,12 @@
 //     kFiltered  RowHeaders of the keys that are not admitted
 //     kBloom     counters of the Bloom filter, shard after shard, in pieces
 //     kFooter    what Totals holds; last, once: a file without it was not finished
+//     kRemoved   keys without a row or a count, after what the shard has; of incremental saves
+//     kBloomLines  BloomLines that changed, of one shard; of incremental saves
+//     kLink      what Link holds; second, once; of files that incremental saves continue
+//
+// An incremental save is a file of the same blocks, with the rows and counts that changed since the
+// save it continues. Its initializer is that save's: no kMatrix. Nor has it a kBloom.
 //
 // Every byte is under a checksum, lengths before they are believed.
 
@@ -27,7 +33,7 @@ namespace fused_embedding {
 
 constexpr char kMagic[] = "FE_TABLE";
 // Counts up with every change that older readers would misunderstand.
-constexpr uint32_t kFormatVersion = 1;
+constexpr uint32_t kFormatVersion = 2;  // 2: incremental saves; 1 is read too
 
 struct FilePrefix {
   char magic[8];
@@ -44,6 +50,9 @@ enum class BlockType : uint32_t {
   kFiltered = 5,
   kBloom = 6,
   kFooter = 7,
+  kRemoved = 8,
+  kLink = 9,
+  kBloomLines = 10,
 };
 
 struct BlockHeader {
@@ -55,6 +64,12 @@ struct BlockHeader {
 };
 static_assert(sizeof(BlockHeader) == 24);
 
+// The place of a file in a series of saves. Names are drawn at random, never 0.
+struct Link {
+  uint64_t name = 0;       // 0: nothing continues this file
+  uint64_t continues = 0;  // name of the file that this one continues; 0: it has all of the table
+};
+
 // What a table is, and what its rows do not say.
 struct TableHeader {
   ValueType value_type = ValueType::kFloat;
@@ -65,6 +80,7 @@ struct TableHeader {
   int64_t num_shards = 0;
   uint64_t hash_seed = 0;  // the table's own; places in a Bloom filter depend on it and num_shards
   int64_t step = 0;
+  Link link;  // in a block of its own
 };
 
 struct Totals {
@@ -72,16 +88,20 @@ struct Totals {
   int64_t num_filtered = 0;
   int64_t matrix_bytes = 0;
   int64_t bloom_bytes = 0;
+  int64_t num_removed = 0;
 
   bool operator==(const Totals& other) const {
     return num_rows == other.num_rows && num_filtered == other.num_filtered &&
-           matrix_bytes == other.matrix_bytes && bloom_bytes == other.bloom_bytes;
+           matrix_bytes == other.matrix_bytes && bloom_bytes == other.bloom_bytes &&
+           num_removed == other.num_removed;
   }
 };
 
 // Payloads. Decoding believes no length, and gives DataLoss with the reason and no file.
 std::string EncodeTable(const TableHeader& header);
 Status DecodeTable(Span<const char> payload, TableHeader* header);
+std::string EncodeLink(const Link& link);
+Status DecodeLink(Span<const char> payload, Link* link);
 std::string EncodeSlots(const std::vector<Slot>& slots);
 Status DecodeSlots(Span<const char> payload, std::vector<Slot>* slots);
 std::string EncodeTotals(const Totals& totals);

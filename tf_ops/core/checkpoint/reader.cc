@@ -55,10 +55,10 @@ Status BlockReader::CheckPrefix(const FilePrefix& prefix) const {
   if (prefix.crc != CrcBefore(prefix, offsetof(FilePrefix, crc))) {
     return Damaged("its first bytes do not have their checksum");
   }
-  if (prefix.version == kFormatVersion) return Status();
+  if (prefix.version >= 1 && prefix.version <= kFormatVersion) return Status();
   return MakeStatus(StatusCode::kUnimplemented, "checkpoint ", path_, " has format version ",
-                    prefix.version, ", and this fused_embedding reads version ", kFormatVersion,
-                    "; install the one that wrote it, or a newer one");
+                    prefix.version, ", and this fused_embedding reads versions up to ",
+                    kFormatVersion, "; install the one that wrote it, or a newer one");
 }
 
 Status BlockReader::CheckHeader(const BlockHeader& header) const {
@@ -67,7 +67,7 @@ Status BlockReader::CheckHeader(const BlockHeader& header) const {
   }
   if (header.number != num_blocks_) return Damaged("blocks are missing or in another order");
   if (header.type < static_cast<uint32_t>(BlockType::kTable) ||
-      header.type > static_cast<uint32_t>(BlockType::kFooter)) {
+      header.type > static_cast<uint32_t>(BlockType::kBloomLines)) {
     return Damaged("a block is of no known type");
   }
   const auto left = static_cast<uint64_t>(file_bytes_ - position_);

@@ -1,6 +1,9 @@
 #include "tf_ops/core/checkpoint/table_file.h"
 
+#include <algorithm>
+#include <cstring>
 #include <new>
+#include <unordered_set>
 
 #include "tf_ops/core/checkpoint/reader.h"
 
@@ -61,6 +64,12 @@ class TableFile {
         return visitor_.bloom ? visitor_.bloom(block.payload) : Status();
       case BlockType::kFooter:
         return ReadFooter(block.payload);
+      case BlockType::kRemoved:
+        return ReadRemoved(block.payload);
+      case BlockType::kBloomLines:
+        return ReadBloomLines(block.payload);
+      case BlockType::kLink:
+        return Explain(DecodeLink(block.payload, &header_->link));
     }
     return reader_.Damaged("a block is of no known type");
   }
@@ -115,10 +124,30 @@ class TableFile {
                : Status();
   }
 
+  Status ReadRemoved(Span<const char> payload) {
+    constexpr int64_t kBytes = sizeof(int64_t);
+    if (payload.size % kBytes != 0) return reader_.Damaged("a removed key is incomplete");
+    const int64_t n = payload.size / kBytes;
+    totals_.num_removed += n;
+    return visitor_.removed ? visitor_.removed({reinterpret_cast<const int64_t*>(payload.data), n})
+                            : Status();
+  }
+
+  Status ReadBloomLines(Span<const char> payload) {
+    constexpr int64_t kBytes = sizeof(BloomLine);
+    if (payload.size % kBytes != 0) return reader_.Damaged("a line of counters is incomplete");
+    totals_.bloom_bytes += payload.size;
+    return visitor_.bloom_lines
+               ? visitor_.bloom_lines(
+                     {reinterpret_cast<const BloomLine*>(payload.data), payload.size / kBytes})
+               : Status();
+  }
+
   Status ReadFooter(Span<const char> payload) {
     Totals totals;
     FE_RETURN_IF_ERROR(Explain(DecodeTotals(payload, &totals)));
     if (!(totals == totals_)) return reader_.Damaged("its totals are not those of its blocks");
+    if (header_->link.continues != 0) return Status();  // its matrix is in another file
     return Explain(CheckInitializer(header_->initializer, wanted_));
   }
 
@@ -141,6 +170,53 @@ Status ReadTableFile(const std::string& path, const RowLayout& layout,
   } catch (const std::bad_alloc&) {
     return ResourceExhausted("cannot allocate the memory to read checkpoint ", path);
   }
+}
+
+Status ReadLink(const std::string& path, Link* link) {
+  BlockReader reader;
+  Block block;
+  FE_RETURN_IF_ERROR(reader.Open(path));
+  FE_RETURN_IF_ERROR(reader.Next(&block));
+  FE_RETURN_IF_ERROR(reader.Next(&block));
+  if (block.type != BlockType::kLink) {
+    return MakeStatus(StatusCode::kFailedPrecondition, "checkpoint ", path,
+                      " is not of a series of incremental saves, so that none can continue it; "
+                      "save all of the table");
+  }
+  const Status status = DecodeLink(block.payload, link);
+  return status.ok() ? status : reader.Damaged(status.message());
+}
+
+Status ReadRows(const std::string& path, const RowLayout& layout, FileRows* rows) {
+  TableFileVisitor visitor;
+  visitor.rows = [&](const RowLayout& file, Span<const char> bytes) {
+    for (int64_t row = 0; row < bytes.size; row += file.row_bytes()) {
+      RowHeader header;
+      std::memcpy(&header, bytes.data + row, sizeof(header));
+      rows->keys.push_back(header.key);
+      const char* value = bytes.data + row + file.value_offset();
+      rows->values.insert(rows->values.end(), value, value + file.value_bytes());
+    }
+    return Status();
+  };
+  visitor.removed = [&](Span<const int64_t> keys) {
+    rows->removed_keys.insert(rows->removed_keys.end(), keys.begin(), keys.end());
+    return Status();
+  };
+  *rows = FileRows();
+  TableHeader header;
+  FE_RETURN_IF_ERROR(ReadTableFile(path, layout, visitor, &header));
+  rows->is_incremental = header.link.continues != 0;
+  try {
+    const std::unordered_set<int64_t> present(rows->keys.begin(), rows->keys.end());
+    std::vector<int64_t>& removed = rows->removed_keys;
+    removed.erase(std::remove_if(removed.begin(), removed.end(),
+                                 [&](int64_t key) { return present.count(key) > 0; }),
+                  removed.end());
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted("cannot allocate the memory to read checkpoint ", path);
+  }
+  return Status();
 }
 
 }  // namespace fused_embedding

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
@@ -18,12 +19,28 @@ struct TableFileVisitor {
   std::function<Status(const RowLayout& layout, Span<const char> rows)> rows;
   std::function<Status(Span<const RowHeader> keys)> filtered;
   std::function<Status(Span<const char> counters)> bloom;
+  std::function<Status(Span<const int64_t> keys)> removed;
+  std::function<Status(Span<const BloomLine> lines)> bloom_lines;
 };
 
 // Reads a file from its first to its last byte and checks it. `header` has its matrix afterwards.
 // InvalidArgument unless it is of a table with rows of `layout`, slots aside; before any visit.
 Status ReadTableFile(const std::string& path, const RowLayout& layout,
                      const TableFileVisitor& visitor, TableHeader* header);
+
+// The place of a file in its series of saves, without reading all of it. FailedPrecondition for a
+// file that no other can continue.
+Status ReadLink(const std::string& path, Link* link);
+
+// The rows of a file: of an incremental save those that changed.
+struct FileRows {
+  bool is_incremental = false;
+  std::vector<int64_t> keys;
+  std::vector<char> values;           // [n, dim]
+  std::vector<int64_t> removed_keys;  // without a row; none of `keys`
+};
+// Errors as ReadTableFile.
+Status ReadRows(const std::string& path, const RowLayout& layout, FileRows* rows);
 
 }  // namespace fused_embedding
 

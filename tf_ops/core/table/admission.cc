@@ -114,6 +114,7 @@ int64_t CountingBloomFilter::AddTo(uint64_t hash, int64_t count) {
     counters[place] = std::max(counters[place], static_cast<Counter>(raised));
   });
   std::memcpy(line, counters, sizeof(counters));
+  changes_.Change((line - memory_.data()) / kLineBytes);
   return raised;
 }
 
@@ -135,7 +136,31 @@ Status CountingBloomFilter::Restore(Span<const char> bytes) {
   return Status();
 }
 
+template <typename Counter>
+void CountingBloomFilter::MergeAs(char* own, Span<const char> counters) {
+  constexpr int64_t kBytes = sizeof(Counter);
+  for (int64_t i = 0; i + kBytes <= counters.size; i += kBytes) {
+    Counter a, b;
+    std::memcpy(&a, own + i, sizeof(a));
+    std::memcpy(&b, counters.data + i, sizeof(b));
+    a = std::max(a, b);
+    std::memcpy(own + i, &a, sizeof(a));
+  }
+}
+
+Status CountingBloomFilter::Merge(int64_t begin, Span<const char> counters) {
+  if (begin < 0 || begin % counter_bytes_ != 0 || begin > bytes().size - counters.size) {
+    return InvalidArgument("a Bloom filter of ", bytes().size, " bytes cannot take ", counters.size,
+                           " bytes of counters at byte ", begin,
+                           "; restore into a filter of the same size and shards");
+  }
+  char* own = memory_.data() + begin;
+  counter_bytes_ == 1 ? MergeAs<uint8_t>(own, counters) : MergeAs<uint16_t>(own, counters);
+  return Status();
+}
+
 void CountingBloomFilter::Clear() {
+  changes_.Stop();
   if (num_lines_ > 0) std::memset(memory_.data(), 0, static_cast<size_t>(bytes().size));
 }
 

@@ -9,6 +9,7 @@
 #include "tf_ops/core/base/page_memory.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
+#include "tf_ops/core/table/change_log.h"
 
 namespace fused_embedding {
 
@@ -28,6 +29,13 @@ struct AdmissionConfig {
 // InvalidArgument for numbers out of range.
 Status CheckAdmission(const AdmissionConfig& config);
 
+// What a line of a Bloom filter's counters has become.
+struct BloomLine {
+  int64_t number;  // of the whole table: those of a shard follow those of the shard before
+  char counters[64];
+};
+static_assert(sizeof(BloomLine) == 72);
+
 // Blocked counting Bloom filter: all counters of a key lie in one cache line. Counters are as small
 // as min_frequency allows (8 bits up to 255, else 16) and saturate. Conservative update: only the
 // smallest counters of a key are raised. Owned by one shard of a table, under its lock.
@@ -41,6 +49,8 @@ class CountingBloomFilter {
   static Status Create(int64_t num_counters, int64_t num_hashes, int64_t min_frequency,
                        CountingBloomFilter* filter);
 
+  static constexpr int64_t kLineBytes = 64;
+
   static int64_t CounterBytes(int64_t min_frequency) { return min_frequency <= 255 ? 1 : 2; }
 
   void Prefetch(uint64_t hash) const {
@@ -53,12 +63,17 @@ class CountingBloomFilter {
   // The counters as bytes, for checkpoints. Restoring into a filter of another size is refused.
   Span<const char> bytes() const { return {memory_.data(), num_lines_ * kLineBytes}; }
   Status Restore(Span<const char> bytes);
+  // Takes the greater ones of its own counters and of `counters`, from byte `begin` on. Counters
+  // only grow: of states of one filter, in any order, the latest remains. InvalidArgument for a
+  // part that is not within the filter.
+  Status Merge(int64_t begin, Span<const char> counters);
   void Clear();
+  // By number of the line.
+  int64_t num_lines() const { return num_lines_; }
+  ChangeLog& changes() { return changes_; }
   int64_t memory_bytes() const { return bytes().size; }
 
  private:
-  static constexpr int64_t kLineBytes = 64;
-
   // Shards are chosen by the same hash: its bits are mixed again.
   static uint64_t Scramble(uint64_t hash) { return Mix64(hash + 0x9e3779b97f4a7c15ULL); }
   char* LineOf(uint64_t scrambled) const {
@@ -70,11 +85,14 @@ class CountingBloomFilter {
   int64_t AddTo(uint64_t hash, int64_t count);
   template <typename Counter>
   int64_t EstimateOf(uint64_t hash) const;
+  template <typename Counter>
+  void MergeAs(char* own, Span<const char> counters);
 
   int64_t num_hashes_ = 0;
   int64_t counter_bytes_ = 1;
   int64_t num_lines_ = 0;
   PageMemory memory_;
+  ChangeLog changes_;
 };
 
 }  // namespace fused_embedding

@@ -302,12 +302,18 @@ RowLayout EmbeddingTable::layout() const {
 
 Status EmbeddingTable::ForEachRow(const CpuExec& exec, Span<const int64_t> keys,
                                   Span<const int64_t> handles, const RowBody& body) {
+  return VisitRows(exec, keys, handles, true, body);
+}
+
+Status EmbeddingTable::VisitRows(const CpuExec& exec, Span<const int64_t> keys,
+                                 Span<const int64_t> handles, bool is_changing,
+                                 const RowBody& body) {
   FE_RETURN_IF_ERROR(CheckSize("handles", handles.size, keys.size));
   BatchRouting routing;
   FE_RETURN_IF_ERROR(routing.Route(keys, hash_key_, shard_bits_));
   return ForEachRoutedShard(exec, shards_, routing,
                             [&](TableShard* shard, const ShardKeys& shard_keys) {
-                              shard->ForEachRow(shard_keys, handles, body);
+                              shard->ForEachRow(shard_keys, handles, is_changing, body);
                               return Status();
                             });
 }
@@ -364,6 +370,7 @@ void EmbeddingTable::Clear() {
   const std::lock_guard<std::mutex> layout_lock(mutex_);
   layout_.slots.clear();
   has_all_slots_ = true;
+  known_save_ = last_save_ = 0;
   set_step(0);
   for (const std::unique_ptr<TableShard>& shard : shards_) {
     const std::lock_guard<std::mutex> lock(shard->mutex());
@@ -373,7 +380,7 @@ void EmbeddingTable::Clear() {
 
 Status EmbeddingTable::Metadata(const CpuExec& exec, Span<const int64_t> keys,
                                 Span<int64_t> frequencies, Span<int64_t> versions) {
-  return ForEachRow(exec, keys, {}, [&](const RowLayout& /*layout*/, const RowBatch& batch) {
+  const auto read = [&](const RowLayout& /*layout*/, const RowBatch& batch) {
     for (int64_t i = 0; i < batch.n; ++i) {
       RowHeader header{0, 0, 0};
       const bool has_row = batch.rows[i] != nullptr;
@@ -381,7 +388,8 @@ Status EmbeddingTable::Metadata(const CpuExec& exec, Span<const int64_t> keys,
       frequencies[batch.positions[i]] = header.frequency;
       versions[batch.positions[i]] = has_row ? int64_t{header.version} : -1;
     }
-  });
+  };
+  return VisitRows(exec, keys, {}, false, read);
 }
 
 int64_t EmbeddingTable::size() const {
@@ -474,10 +482,10 @@ Status EmbeddingTable::CopyBloomOfShard(int64_t shard, std::vector<char>* bytes)
   });
 }
 
-Status EmbeddingTable::RestoreBloomOfShard(int64_t shard, Span<const char> bytes) {
+Status EmbeddingTable::MergeBloomOfShard(int64_t shard, int64_t begin, Span<const char> counters) {
   TableShard* target = shards_[static_cast<size_t>(shard)].get();
   const std::lock_guard<std::mutex> lock(target->mutex());
-  return target->RestoreBloom(bytes);
+  return target->MergeBloom(begin, counters);
 }
 
 }  // namespace fused_embedding

@@ -21,6 +21,7 @@
 #include "tf_ops/core/base/exec.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
+#include "tf_ops/core/table/admission.h"
 #include "tf_ops/core/table/initializer.h"
 #include "tf_ops/core/table/row_layout.h"
 #include "tf_ops/core/table/table_config.h"
@@ -56,6 +57,21 @@ struct FilteredKeys {
   std::vector<int64_t> keys;
   std::vector<uint32_t> frequencies;
   std::vector<uint32_t> versions;
+
+  void Add(const RowHeader& header) {
+    keys.push_back(header.key);
+    frequencies.push_back(header.frequency);
+    versions.push_back(header.version);
+  }
+};
+
+// What changed in a shard since a save.
+struct ShardCopy {
+  RowLayout layout;
+  std::vector<char> rows;  // layout.row_bytes() each
+  FilteredKeys filtered;
+  std::vector<int64_t> removed;  // keys with neither, unless they are in one of those again
+  std::vector<BloomLine> bloom_lines;
 };
 
 class EmbeddingTable {
@@ -147,18 +163,35 @@ class EmbeddingTable {
   // Appends all rows of the shard, `layout->row_bytes()` each, and its keys not admitted.
   Status CopyShard(int64_t shard, RowLayout* layout, std::vector<char>* rows,
                    FilteredKeys* filtered) const;
+  // --- Changes ---
+  // From StartChanges on, the table knows what changed since the save of that name, which is copied
+  // after it. A save that continues it calls ContinueChanges with the name of the save it
+  // continues, CopyChanges for each shard, and FinishChanges with its own name once it is written.
+  // Only the last save and the one that it continues can be continued: the former may have failed
+  // after all. Names are not 0. One save at a time holds the lock.
+  std::unique_lock<std::mutex> LockSaves() { return std::unique_lock<std::mutex>(saves_mutex_); }
+  void StartChanges(uint64_t save);
+  // FailedPrecondition where the table knows nothing of that save: another one was started, or the
+  // table was restored or cleared.
+  Status ContinueChanges(uint64_t save);
+  Status CopyChanges(int64_t shard, ShardCopy* copy);
+  void FinishChanges(uint64_t save);
+
   Status RestoreFiltered(const FilteredKeys& filtered);
   // The counters of a Bloom filter, all shards one after the other; empty without one.
   Status CopyBloom(std::vector<char>* bytes) const;
   Status RestoreBloom(Span<const char> bytes);
   // The same of one shard, for those who cannot hold all of them.
   Status CopyBloomOfShard(int64_t shard, std::vector<char>* bytes) const;
-  Status RestoreBloomOfShard(int64_t shard, Span<const char> bytes);
+  // The greater counters of both, from byte `begin` of the shard's on.
+  Status MergeBloomOfShard(int64_t shard, int64_t begin, Span<const char> counters);
 
  private:
   explicit EmbeddingTable(const TableConfig& config);
   Status Init();
   bool MayRefuse(const BatchRouting& routing) const;
+  Status VisitRows(const CpuExec& exec, Span<const int64_t> keys, Span<const int64_t> handles,
+                   bool is_changing, const RowBody& body);
   template <typename Body>
   Status RunWhole(const BatchRouting& routing, const Occurrences* occurrences, const Body& body);
 
@@ -167,10 +200,13 @@ class EmbeddingTable {
   int shard_bits_ = 0;  // log2 of the shards
   std::vector<std::unique_ptr<TableShard>> shards_;
   std::atomic<int64_t> step_{0};
+  std::mutex saves_mutex_;    // LockSaves
   mutable std::mutex mutex_;  // of what follows
   RowLayout layout_;
   bool has_all_slots_ = true;  // in all shards: not after memory ran out
   std::shared_ptr<const InitializerConfig> initializer_;
+  uint64_t known_save_ = 0;  // that changes are known since; 0: none
+  uint64_t last_save_ = 0;   // that continues it, or 0
 };
 
 }  // namespace fused_embedding

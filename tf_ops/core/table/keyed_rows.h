@@ -7,6 +7,7 @@
 #include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/base/simd.h"
 #include "tf_ops/core/base/status.h"
+#include "tf_ops/core/table/change_log.h"
 #include "tf_ops/core/table/hash_index.h"
 #include "tf_ops/core/table/row_slab.h"
 
@@ -43,6 +44,9 @@ class KeyedRows {
   const RowSlab& slab() const { return slab_; }
   char* row(int64_t number) const { return slab_.row(number); }
   RowHeader* header(int64_t number) const { return slab_.header(number); }
+  // Knows of inserted and erased rows; of others that change it is to be told.
+  ChangeLog& changes() { return changes_; }
+  const ChangeLog& changes() const { return changes_; }
 
   // Whether the row is alive and this key's. Any number is legal.
   FE_INLINE bool IsRowOf(int64_t number, int64_t key) const {
@@ -77,6 +81,7 @@ class KeyedRows {
   // Makes room for `num_rows` more. Insert then cannot fail.
   Status Reserve(int64_t num_rows) {
     FE_RETURN_IF_ERROR(slab_.Reserve(num_rows));
+    changes_.Reserve(slab_.num_rows() + num_rows);
     return index_.size() + num_rows <= index_.capacity() ? Status()
                                                          : Reindex(index_.size() + num_rows);
   }
@@ -84,9 +89,11 @@ class KeyedRows {
   uint32_t Insert(int64_t key, uint64_t hash) {
     const uint32_t row = slab_.Add(key);
     index_.Insert(hash, row);
+    changes_.Add(row);
     return row;
   }
   void Erase(uint32_t row) {
+    changes_.Remove(row, header(row)->key);
     index_.Erase(Hash(header(row)->key), row);
     slab_.Remove(row);
   }
@@ -94,6 +101,7 @@ class KeyedRows {
   void Clear(int64_t row_bytes) {
     if (!Init().ok()) index_.Clear();  // no memory for a small one: the large one stays
     slab_ = RowSlab(row_bytes);
+    changes_.Stop();
   }
 
   // Calls body(row) in ascending order of row numbers. It may erase the row.
@@ -136,6 +144,7 @@ class KeyedRows {
   double max_load_;
   HashIndex index_;
   RowSlab slab_;
+  ChangeLog changes_;
 };
 
 }  // namespace fused_embedding

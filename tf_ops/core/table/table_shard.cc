@@ -116,6 +116,7 @@ Status TableShard::FindOrInsert(const ShardKeys& keys, const Occurrences& occurr
   const int64_t num_missing =
       FindAll(keys, layout_.value_offset() + value_bytes_, [&](const auto& group, int64_t i) {
         Touch(group.rows[i], occurrences.count(group.positions[i]), occurrences.version);
+        rows_.changes().Change(group.numbers[i]);
         Output(group, i, out);
       });
   statistics_.hits += keys.n - num_missing;
@@ -157,6 +158,7 @@ Status TableShard::InsertMissing(const ShardKeys& missing, const Occurrences& oc
     if (group.numbers[i] != kNoRow) {
       group.rows[i] = rows_.row(group.numbers[i]);
       Touch(group.rows[i], count, occurrences.version);
+      rows_.changes().Change(group.numbers[i]);
       ++statistics_.hits;
       continue;
     }
@@ -225,6 +227,7 @@ uint32_t TableShard::InsertIfAdmitted(const Arrival& arrival, uint32_t filtered,
   if (table_.admission.kind == AdmissionKind::kCounter && frequency > 0) {
     if (filtered == kNoRow) filtered = filtered_.Insert(arrival.key, arrival.hash);
     *filtered_.header(filtered) = {arrival.key, SaturatedFrequency(frequency), arrival.version};
+    filtered_.changes().Change(filtered);
   }
   return is_admitted ? kRefused : kNotAdmitted;
 }
@@ -281,7 +284,7 @@ void TableShard::Find(const ShardKeys& keys, LookupOutput* out) {
   statistics_.index_probes += keys.n;
 }
 
-void TableShard::ForEachRow(const ShardKeys& keys, Span<const int64_t> handles,
+void TableShard::ForEachRow(const ShardKeys& keys, Span<const int64_t> handles, bool is_changing,
                             const EmbeddingTable::RowBody& body) {
   const int64_t row_bytes = layout_.row_bytes();
   for (int64_t begin = 0; begin < keys.n; begin += kGroup) {
@@ -293,7 +296,11 @@ void TableShard::ForEachRow(const ShardKeys& keys, Span<const int64_t> handles,
       FindByHandles(handles, &group);
     }
     for (int64_t i = 0; i < group.n; ++i) {
-      if (group.numbers[i] == kNoRow) group.rows[i] = nullptr;
+      if (group.numbers[i] == kNoRow) {
+        group.rows[i] = nullptr;
+      } else if (is_changing) {
+        rows_.changes().Change(group.numbers[i]);
+      }
     }
     body(layout_, {group.rows, group.positions, group.n});
   }
@@ -351,6 +358,7 @@ Status TableShard::Upsert(const ShardKeys& keys, const EmbeddingTable::Content& 
   }
   const int64_t num_missing = FindAll(keys, layout_.row_bytes(), [&](const auto& group, int64_t i) {
     WriteContent(group.rows[i], group.positions[i], content);
+    rows_.changes().Change(group.numbers[i]);
   });
   Status status;
   for (int64_t i = 0; i < num_missing; ++i) {
@@ -363,7 +371,10 @@ Status TableShard::Upsert(const ShardKeys& keys, const EmbeddingTable::Content& 
       const uint32_t filtered = filtered_.Find(key, keys.hashes[i]);
       if (filtered != kNoRow) filtered_.Erase(filtered);
     }
-    if (row != kNoRow) WriteContent(rows_.row(row), keys.positions[i], content);
+    if (row != kNoRow) {
+      WriteContent(rows_.row(row), keys.positions[i], content);
+      rows_.changes().Change(row);
+    }
     *num_refused += row == kNoRow;
   }
   statistics_.refusals += *num_refused;

@@ -89,7 +89,8 @@ class TableShard {
 
   Status FindOrInsert(const ShardKeys& keys, const Occurrences& occurrences, LookupOutput* out);
   void Find(const ShardKeys& keys, LookupOutput* out);
-  void ForEachRow(const ShardKeys& keys, Span<const int64_t> handles,
+  // `is_changing`: `body` may write the rows.
+  void ForEachRow(const ShardKeys& keys, Span<const int64_t> handles, bool is_changing,
                   const EmbeddingTable::RowBody& body);
   // `version` of new rows that are given none. Counts the keys that a full table could not take.
   Status Upsert(const ShardKeys& keys, const EmbeddingTable::Content& content, uint32_t version,
@@ -107,9 +108,16 @@ class TableShard {
   // To `begin` of `rows`, which end behind them then.
   void CopyRows(RowLayout* layout, size_t begin, std::vector<char>* rows) const;
   void CopyFiltered(FilteredKeys* filtered) const;
+  void StartChanges();
+  void ForgetCollected();
+  // False where the changes are not known: nothing is copied then.
+  bool CopyChanges(ShardCopy* copy);
   Status RestoreFiltered(const ShardKeys& keys, const FilteredKeys& filtered);
   Span<const char> bloom_bytes() const;
   Status RestoreBloom(Span<const char> bytes) { return bloom_.Restore(bytes); }
+  Status MergeBloom(int64_t begin, Span<const char> counters) {
+    return bloom_.Merge(begin, counters);
+  }
 
  private:
   struct Arrival;

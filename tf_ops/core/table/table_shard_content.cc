@@ -1,6 +1,7 @@
 // What a shard holds, beside lookups: erasing, expiry, slots, copies.
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "tf_ops/core/table/table_shard.h"
@@ -149,12 +150,44 @@ void TableShard::CopyRows(RowLayout* layout, size_t begin, std::vector<char>* ro
 }
 
 void TableShard::CopyFiltered(FilteredKeys* filtered) const {
-  filtered_.ForEach([&](uint32_t row) {
-    const RowHeader& header = *filtered_.header(row);
-    filtered->keys.push_back(header.key);
-    filtered->frequencies.push_back(header.frequency);
-    filtered->versions.push_back(header.version);
+  filtered_.ForEach([&](uint32_t row) { filtered->Add(*filtered_.header(row)); });
+}
+
+void TableShard::StartChanges() {
+  rows_.changes().Start(rows_.slab().num_rows());
+  filtered_.changes().Start(filtered_.slab().num_rows());
+  bloom_.changes().Start(bloom_.num_lines());
+}
+
+void TableShard::ForgetCollected() {
+  rows_.changes().Forget();
+  filtered_.changes().Forget();
+  bloom_.changes().Forget();
+}
+
+bool TableShard::CopyChanges(ShardCopy* copy) {
+  for (ChangeLog* log : {&rows_.changes(), &filtered_.changes(), &bloom_.changes()}) {
+    log->Collect();
+    if (!log->is_on()) return false;
+    copy->removed.insert(copy->removed.end(), log->removed().begin(), log->removed().end());
+  }
+  copy->layout = layout_;
+  const int64_t row_bytes = layout_.row_bytes();
+  copy->rows.resize(static_cast<size_t>(rows_.changes().num_changed() * row_bytes));
+  char* next = copy->rows.data();
+  rows_.changes().ForEachChanged([&](uint32_t row) {
+    CopyBytes(rows_.row(row), row_bytes, next);
+    next += row_bytes;
   });
+  filtered_.changes().ForEachChanged(
+      [&](uint32_t row) { copy->filtered.Add(*filtered_.header(row)); });
+  bloom_.changes().ForEachChanged([&](uint32_t line) {
+    BloomLine changed{config_.number * bloom_.num_lines() + line, {}};
+    std::memcpy(changed.counters, bloom_.bytes().data + line * int64_t{sizeof(changed.counters)},
+                sizeof(changed.counters));
+    copy->bloom_lines.push_back(changed);
+  });
+  return true;
 }
 
 Status TableShard::RestoreFiltered(const ShardKeys& keys, const FilteredKeys& filtered) {
@@ -167,6 +200,7 @@ Status TableShard::RestoreFiltered(const ShardKeys& keys, const FilteredKeys& fi
     if (row == kNoRow) row = filtered_.Insert(key, keys.hashes[i]);
     const size_t p = static_cast<size_t>(position);
     *filtered_.header(row) = {key, filtered.frequencies[p], SaturatedVersion(filtered.versions[p])};
+    filtered_.changes().Change(row);
   }
   return Status();
 }

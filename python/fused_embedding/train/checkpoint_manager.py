@@ -1,0 +1,54 @@
+"""tf.train.CheckpointManager whose checkpoints hold what changed in EmbeddingVariables."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from fused_embedding.checkpoint.object_based import saved_in
+from fused_embedding.checkpoint.series import Series
+
+
+class IncrementalCheckpointManager(tf.train.CheckpointManager):
+    """A tf.train.CheckpointManager that writes what changed in EmbeddingVariables since a save.
+
+    It takes what the stock one takes, and any tf.train.Checkpoint restores what it saved. The first
+    save has all of each table, and so has each 16th after it (docs/checkpoints.md).
+
+    >>> table = fe.get_embedding_variable("table", 4)
+    >>> checkpoint = tf.train.Checkpoint(table=table)
+    >>> manager = fe.train.IncrementalCheckpointManager(checkpoint, "/tmp/models", max_to_keep=3)
+    >>> _ = table.upsert([7, 8], [[1.0] * 4] * 2), manager.save()  # both rows
+    >>> _ = table.upsert([7], [[2.0] * 4]), manager.save()  # one row
+    >>> manager.latest_checkpoint
+    '/tmp/models/ckpt-2'
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Makes it.
+
+        Args:
+            *args: As of tf.train.CheckpointManager.
+            **kwargs: As of tf.train.CheckpointManager.
+
+        Raises:
+            ValueError: In a TF1 graph, where only `fe.train.Saver` saves incrementally.
+        """
+        if not tf.executing_eagerly():
+            raise ValueError(
+                "IncrementalCheckpointManager saves eagerly, and this is a TF1 graph: use "
+                "fe.train.Saver(incremental=True) here"
+            )
+        super().__init__(*args, **kwargs)
+        self._series = Series()
+
+    def save(self, *args: Any, **kwargs: Any) -> str | None:
+        """As tf.train.CheckpointManager.save."""
+        try:
+            with saved_in(self._series):
+                path = super().save(*args, **kwargs)
+        except BaseException:
+            self._series.abandon()
+            raise
+        if path is not None:
+            self._series.finish(path)
+        return path

@@ -1,0 +1,221 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <functional>
+#include <new>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "tf_ops/core/base/secret.h"
+#include "tf_ops/core/checkpoint/checkpoint.h"
+#include "tf_ops/core/checkpoint/format.h"
+#include "tf_ops/core/checkpoint/table_file.h"
+#include "tf_ops/core/checkpoint/writer.h"
+
+namespace fused_embedding {
+namespace {
+
+// What a reader keeps in memory; large enough that a block's header costs nothing.
+constexpr int64_t kBlockBytes = int64_t{4} << 20;
+
+// In blocks of about kBlockBytes that end at a multiple of `unit_bytes`.
+Status WriteInPieces(BlockType type, Span<const char> bytes, int64_t unit_bytes,
+                     BlockWriter* writer) {
+  const int64_t piece_bytes = std::max(kBlockBytes / unit_bytes, int64_t{1}) * unit_bytes;
+  for (int64_t begin = 0; begin < bytes.size; begin += piece_bytes) {
+    const int64_t size = std::min(piece_bytes, bytes.size - begin);
+    FE_RETURN_IF_ERROR(writer->Write(type, {bytes.data + begin, size}));
+  }
+  return Status();
+}
+
+// Gives the rows of a shard that are to be saved.
+using CopyShard = std::function<Status(int64_t shard, ShardCopy* copy)>;
+
+class TableSaver {
+ public:
+  TableSaver(const EmbeddingTable& table, const Link& link, BlockWriter* writer)
+      : table_(table), link_(link), writer_(writer) {}
+
+  Status Save(const CopyShard& copy_shard) {
+    FE_RETURN_IF_ERROR(SaveHeader());
+    for (int64_t shard = 0; shard < table_.num_shards(); ++shard) {
+      ShardCopy copy;
+      FE_RETURN_IF_ERROR(copy_shard(shard, &copy));
+      FE_RETURN_IF_ERROR(SaveShard(copy));
+    }
+    if (link_.continues == 0) FE_RETURN_IF_ERROR(SaveBloom());
+    return writer_->Write(BlockType::kFooter, AsSpan(EncodeTotals(totals_)));
+  }
+
+ private:
+  Status SaveHeader() {
+    TableHeader header;
+    header.value_type = table_.config().layout.value_type;
+    header.dim = table_.config().layout.dim;
+    header.initializer = table_.initializer();
+    if (link_.continues != 0) header.initializer.matrix.clear();
+    header.matrix_bytes = static_cast<int64_t>(header.initializer.matrix.size());
+    header.admission = table_.config().admission;
+    header.num_shards = table_.num_shards();
+    header.hash_seed = table_.config().initializer.seed;
+    header.step = table_.step();
+    totals_.matrix_bytes = header.matrix_bytes;
+    FE_RETURN_IF_ERROR(writer_->Write(BlockType::kTable, AsSpan(EncodeTable(header))));
+    if (link_.name != 0) {
+      FE_RETURN_IF_ERROR(writer_->Write(BlockType::kLink, AsSpan(EncodeLink(link_))));
+    }
+    return WriteInPieces(BlockType::kMatrix, AsSpan(header.initializer.matrix), 1, writer_);
+  }
+
+  Status SaveShard(const ShardCopy& copy) {
+    if (!(copy.layout.slots == slots_)) {
+      slots_ = copy.layout.slots;
+      FE_RETURN_IF_ERROR(writer_->Write(BlockType::kSlots, AsSpan(EncodeSlots(slots_))));
+    }
+    const int64_t row_bytes = copy.layout.row_bytes();
+    totals_.num_rows += static_cast<int64_t>(copy.rows.size()) / row_bytes;
+    FE_RETURN_IF_ERROR(WriteInPieces(BlockType::kRows, AsSpan(copy.rows), row_bytes, writer_));
+    FE_RETURN_IF_ERROR(SaveFiltered(copy.filtered));
+    totals_.num_removed += static_cast<int64_t>(copy.removed.size());
+    FE_RETURN_IF_ERROR(WriteAll(BlockType::kRemoved, copy.removed));
+    constexpr int64_t kLineBytes = sizeof(BloomLine);
+    totals_.bloom_bytes += static_cast<int64_t>(copy.bloom_lines.size()) * kLineBytes;
+    return WriteAll(BlockType::kBloomLines, copy.bloom_lines);
+  }
+
+  template <typename T>
+  Status WriteAll(BlockType type, const std::vector<T>& items) {
+    constexpr int64_t kBytes = sizeof(T);
+    return WriteInPieces(
+        type,
+        {reinterpret_cast<const char*>(items.data()), static_cast<int64_t>(items.size()) * kBytes},
+        kBytes, writer_);
+  }
+
+  Status SaveFiltered(const FilteredKeys& filtered) {
+    constexpr size_t kMax = kBlockBytes / sizeof(RowHeader);
+    std::vector<RowHeader> block;
+    for (size_t begin = 0; begin < filtered.keys.size(); begin += kMax) {
+      block.clear();
+      for (size_t i = begin; i < std::min(begin + kMax, filtered.keys.size()); ++i) {
+        block.push_back({filtered.keys[i], filtered.frequencies[i], filtered.versions[i]});
+      }
+      const auto n = static_cast<int64_t>(block.size());
+      totals_.num_filtered += n;
+      FE_RETURN_IF_ERROR(writer_->Write(
+          BlockType::kFiltered,
+          {reinterpret_cast<const char*>(block.data()), n * int64_t{sizeof(RowHeader)}}));
+    }
+    return Status();
+  }
+
+  Status SaveBloom() {
+    std::vector<char> bloom;
+    for (int64_t shard = 0; shard < table_.num_shards(); ++shard) {
+      FE_RETURN_IF_ERROR(table_.CopyBloomOfShard(shard, &bloom));
+      totals_.bloom_bytes += static_cast<int64_t>(bloom.size());
+      FE_RETURN_IF_ERROR(WriteInPieces(BlockType::kBloom, AsSpan(bloom), 1, writer_));
+    }
+    return Status();
+  }
+
+  const EmbeddingTable& table_;
+  const Link link_;
+  BlockWriter* writer_;
+  std::vector<Slot> slots_;  // of the rows that come
+  Totals totals_;
+};
+
+Status WriteTable(const EmbeddingTable& table, const std::string& path, const Link& link,
+                  const CopyShard& copy_shard) {
+  try {
+    BlockWriter writer;
+    FE_RETURN_IF_ERROR(writer.Open(path));
+    FE_RETURN_IF_ERROR(TableSaver(table, link, &writer).Save(copy_shard));
+    return writer.Commit();
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted("no memory is left to save checkpoint ", path);
+  }
+}
+
+CopyShard AllOf(const EmbeddingTable& table) {
+  return [&](int64_t shard, ShardCopy* copy) {
+    return table.CopyShard(shard, &copy->layout, &copy->rows, &copy->filtered);
+  };
+}
+
+// Other names for files, which are taken back unless they are kept.
+class HardLinks {
+ public:
+  ~HardLinks() {
+    for (const std::string& path : made_) unlink(path.c_str());
+  }
+  void Keep() { made_.clear(); }
+
+  Status Make(const std::string& from, const std::string& to) {
+    const bool is_gone = unlink(to.c_str()) == 0 || errno == ENOENT;
+    if (is_gone && link(from.c_str(), to.c_str()) == 0) {
+      made_.push_back(to);
+      return Status();
+    }
+    const int error = errno;
+    const bool has_none = error == EPERM || error == EOPNOTSUPP || error == ENOSYS;
+    return MakeStatus(has_none ? StatusCode::kUnimplemented : StatusCode::kFailedPrecondition,
+                      "cannot make ", to, " a hard link of ", from, ": ",
+                      std::generic_category().message(error),
+                      "; incremental saves need a file system with hard links, and the files that "
+                      "they continue");
+  }
+
+ private:
+  std::vector<std::string> made_;
+};
+
+uint64_t NewName() {
+  const uint64_t name = Secret();
+  return name == 0 ? 1 : name;
+}
+
+}  // namespace
+
+Status SaveTable(const EmbeddingTable& table, const std::string& path) {
+  return WriteTable(table, path, Link(), AllOf(table));
+}
+
+Status SaveIncrement(const Increment& increment, EmbeddingTable* table) {
+  const Span<const std::string>& base = increment.base_paths;
+  const Span<const std::string>& links = increment.link_paths;
+  if (base.size != links.size) {
+    return InvalidArgument("link_paths must have one path for each of ", base.size,
+                           " base_paths, got ", links.size);
+  }
+  for (int64_t i = 0; i < base.size; ++i) {
+    if (base[i] != links[i] && base[i] != increment.path && links[i] != increment.path) continue;
+    return MakeStatus(StatusCode::kFailedPrecondition,
+                      "an incremental save cannot replace the checkpoint that it continues, ",
+                      base[i], "; save to another path, or all of the table");
+  }
+  const std::unique_lock<std::mutex> lock = table->LockSaves();
+  Link link{NewName(), 0};
+  if (base.empty()) {
+    table->StartChanges(link.name);
+    return WriteTable(*table, increment.path, link, AllOf(*table));
+  }
+  Link before;
+  FE_RETURN_IF_ERROR(ReadLink(base[base.size - 1], &before));
+  link.continues = before.name;
+  FE_RETURN_IF_ERROR(table->ContinueChanges(before.name));
+  HardLinks made;
+  for (int64_t i = 0; i < base.size; ++i) FE_RETURN_IF_ERROR(made.Make(base[i], links[i]));
+  FE_RETURN_IF_ERROR(WriteTable(*table, increment.path, link, [&](int64_t shard, ShardCopy* copy) {
+    return table->CopyChanges(shard, copy);
+  }));
+  made.Keep();
+  table->FinishChanges(link.name);
+  return Status();
+}
+
+}  // namespace fused_embedding
