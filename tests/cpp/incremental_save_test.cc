@@ -176,7 +176,11 @@ TEST_F(Incremental, ASaveHasWhatChangedAndNothingElse) {
   Train(keys, 2, 1, table.get());
   AddSlots({kAccumulator}, table.get());
   SeriesOfTable series{"s", {}, 0};
+  const int64_t memory = table->Statistics().memory_bytes;
   Save(table.get(), &series);
+  const int64_t added = table->Statistics().memory_bytes - memory;
+  EXPECT_GE(added, 20000 * 3 / 8);
+  EXPECT_LE(added, 2 * 20000 * 3 / 8) << "bits of the rows to come included";
   const auto full_bytes = fs::file_size(series.files.back());
 
   const int64_t looked_up[] = {keys[7], 123456};

@@ -58,6 +58,12 @@ void ChangeLog::Forget() {
   collected_removed_ = {};
 }
 
+int64_t ChangeLog::memory_bytes() const {
+  const size_t num_words = changed_.capacity() + new_.capacity() + collected_.capacity();
+  return static_cast<int64_t>(sizeof(int64_t) *
+                              (num_words + removed_.capacity() + collected_removed_.capacity()));
+}
+
 int64_t ChangeLog::num_changed() const {
   int64_t num_changed = 0;
   for (const uint64_t bits : collected_) num_changed += __builtin_popcountll(bits);

@@ -24,6 +24,7 @@ namespace fused_embedding {
 class ChangeLog {
  public:
   bool is_on() const { return is_on_; }
+  int64_t memory_bytes() const;
 
   // Of a row whose bytes changed.
   FE_INLINE void Change(int64_t row) {

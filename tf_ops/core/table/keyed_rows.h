@@ -39,7 +39,9 @@ class KeyedRows {
 
   uint64_t Hash(int64_t key) const { return Mix64(static_cast<uint64_t>(key) ^ hash_key_); }
   int64_t size() const { return slab_.size(); }
-  int64_t memory_bytes() const { return slab_.memory_bytes() + index_.memory_bytes(); }
+  int64_t memory_bytes() const {
+    return slab_.memory_bytes() + index_.memory_bytes() + changes_.memory_bytes();
+  }
   RowSlab& slab() { return slab_; }
   const RowSlab& slab() const { return slab_; }
   char* row(int64_t number) const { return slab_.row(number); }
