@@ -1,5 +1,6 @@
 """Incremental saves: fe.train.Saver(incremental=True) and fe.train.IncrementalCheckpointManager."""
 
+import doctest
 import pathlib
 import resource
 from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +23,7 @@ from saved_tables import (
 )
 
 import fused_embedding as fe
+from fused_embedding.train import checkpoint_manager
 
 v1 = tf.compat.v1
 ROOT = pathlib.Path(__file__).parents[2]
@@ -494,3 +496,5 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch):
     with tf.Graph().as_default():
         exec(compile(examples[0], "docs/checkpoints.md", "exec"), {"tf": tf, "fe": fe})
     exec(compile(examples[1], "docs/checkpoints.md", "exec"), {"tf": tf, "fe": fe})
+    results = doctest.testmod(checkpoint_manager, extraglobs={"fe": fe, "tf": tf})
+    assert (results.failed, results.attempted) == (0, 7)

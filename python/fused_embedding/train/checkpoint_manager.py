@@ -16,11 +16,13 @@ class IncrementalCheckpointManager(tf.train.CheckpointManager):
 
     >>> table = fe.get_embedding_variable("table", 4)
     >>> checkpoint = tf.train.Checkpoint(table=table)
-    >>> manager = fe.train.IncrementalCheckpointManager(checkpoint, "/tmp/models", max_to_keep=3)
-    >>> _ = table.upsert([7, 8], [[1.0] * 4] * 2), manager.save()  # both rows
-    >>> _ = table.upsert([7], [[2.0] * 4]), manager.save()  # one row
-    >>> manager.latest_checkpoint
-    '/tmp/models/ckpt-2'
+    >>> manager = fe.train.IncrementalCheckpointManager(checkpoint, "models", max_to_keep=3)
+    >>> table.upsert([7, 8], [[1.0] * 4] * 2)
+    >>> manager.save()  # both rows
+    'models/ckpt-1'
+    >>> table.upsert([7], [[2.0] * 4])
+    >>> manager.save()  # one row
+    'models/ckpt-2'
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
