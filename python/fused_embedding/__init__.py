@@ -8,6 +8,7 @@ NVIDIA), `fe.train` and `fe.keras` train them, `fe.raw_ops` are the ops,
 
 from fused_embedding import (
     compat,
+    convert,
     dynamicemb,
     feature_column,
     gradients,
@@ -57,6 +58,7 @@ __all__ = [
     "StorageOption",
     "StorageType",
     "compat",
+    "convert",
     "dynamicemb",
     "explain",
     "feature_column",

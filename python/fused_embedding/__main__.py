@@ -2,6 +2,7 @@
 
 python -m fused_embedding demo [--data PATH] trains a model with stock and with fused embeddings.
 python -m fused_embedding run PROGRAM.py [ARGUMENT ...] runs a TensorFlow 1 or DeepRec program.
+python -m fused_embedding convert SOURCE DESTINATION converts checkpoints: docs/migration/.
 python -m fused_embedding COMMAND --help lists a command's options.
 """
 
@@ -15,6 +16,7 @@ from absl import app, flags
 _COMMANDS = {
     "demo": "fused_embedding.demo.main",
     "run": "fused_embedding.program_runner",
+    "convert": "fused_embedding.convert.main",
 }
 # Those whose arguments are another program's, not flags.
 _WITHOUT_FLAGS = ("run",)

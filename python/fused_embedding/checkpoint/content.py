@@ -6,6 +6,7 @@ One set of tensors for a whole variable, in ascending order of keys, however man
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from fused_embedding import raw_ops
@@ -97,6 +98,7 @@ def _import_part(part: EmbeddingVariable, content: Mapping[str, tf.Tensor]) -> t
     bloom = tf.reshape(content["bloom"][index : index + 1], [-1])
     fits = tf.equal(content["bloom_layout"], _bloom_layout(part))
     columns["bloom"] = bloom[: tf.where(fits, tf.size(bloom), 0)]
+    columns |= _first_values(part, content)
     with colocate_with(part.handle):
         return raw_ops.EmbeddingVariableImport(
             resource=part.handle,
@@ -105,6 +107,30 @@ def _import_part(part: EmbeddingVariable, content: Mapping[str, tf.Tensor]) -> t
             partition_strategy=part.partition.strategy,
             **columns,
         )
+
+
+def _first_values(
+    part: EmbeddingVariable, content: Mapping[str, tf.Tensor]
+) -> dict[str, tf.Tensor]:
+    """How rows start: as saved, or, where that is "" (of another program's table), as before."""
+    attributes = part.table_attributes
+    bounds = [attributes["initializer_a"], attributes["initializer_b"]]
+    own = {
+        "initializer": tf.constant(attributes["initializer"]),
+        "initializer_parameters": tf.constant(
+            np.array(bounds, np.float32), tf.float64
+        ),  # as in the op
+        "seed": tf.constant(attributes["seed"], tf.int64),
+    }
+    is_own = tf.equal(content["initializer"], "")
+    columns = {name: tf.where(is_own, value, content[name]) for name, value in own.items()}
+    saved, matrix = content["initializer_matrix"], attributes["initializer_matrix"].reshape(-1)
+    own_values = tf.cast(matrix, part.dtype)[: tf.where(is_own, len(matrix), 0)]
+    # Of another dim, what was saved is left for the op to refuse.
+    dim = tf.where(is_own, attributes["dim"], tf.shape(saved)[1])
+    values = tf.concat([tf.reshape(saved, [-1]), own_values], axis=0)
+    columns["initializer_matrix"] = tf.reshape(values, [-1, dim])
+    return columns
 
 
 def _bloom_layout(part: EmbeddingVariable) -> str:
