@@ -146,6 +146,14 @@ def by_row(shape, dtype):
     return tf.random.stateless_uniform(shape, [1, 2], dtype=dtype)
 
 
+def test_step_of_rows_that_changed_last(tmp_path):
+    full = deeprec_files.tensors_of("users", random_rows(7, [1]), recorded=False) | OTHERS
+    deeprec_files.write(tmp_path / "full", full)
+    deeprec_files.write(tmp_path / "incremental", {"global_step": np.int64(70)})
+    convert(tmp_path / "full", tmp_path / "ours", incremental=tmp_path / "incremental")
+    assert restored(tmp_path / "ours")[1][3] == 70
+
+
 @pytest.mark.parametrize("initializer", [None, tf.constant_initializer(7.0), by_row])
 def test_new_keys_start_as_the_program_says(tmp_path, initializer):
     tensors = deeprec_files.tensors_of("users", random_rows(9, KEYS))
@@ -198,6 +206,10 @@ def replace(name, array):
         (replace("users/part_0-keys", np.int64([0, 0])), "has the key 0 twice"),
         (replace("users/part_0-keys", np.int64([0, 1])), "not of partition 0 of 2"),
         (replace("users/part_0-partition_offset", np.int32([0, 1])), "ascending from 0 to 2"),
+        (
+            replace("users/part_1-partition_offset", np.zeros([1001], np.int32)),
+            "from 0 to 1",
+        ),
         (replace("users/part_0-values", np.float32([[1.0] * 3])), "it must be"),
         (replace("users/part_0-values", np.float32([[1.0], [2.0]])), "of different dims"),
         (replace("users/part_0-freqs", np.int64([1])), "0-freqs is int64.1., but there are 2 keys"),
@@ -207,6 +219,7 @@ def replace(name, array):
 )
 def test_damage_is_refused(tmp_path, damage, message):
     tensors = deeprec_files.tensors_of("users", random_rows(12, [0, 1, 2]), 2)
+    tensors |= deeprec_files.tensors_of("a", random_rows(13, [0]))  # is converted before
     damage(tensors)
     source = deeprec_files.write(tmp_path / "deeprec", tensors)
     before = sorted(os.listdir(tmp_path))

@@ -63,7 +63,7 @@ def test_shards_and_slots_that_lack_keys(tmp_path):
     write_files(tmp_path / "saved", "users_mht_2of3_rank0_size1", {1: [5, 6]})
     write_files(tmp_path / "saved", "users_mht_3of3_rank0_size1", {})
     write_files(
-        tmp_path / "saved", "users_Adagrad_accumulator_mht_1of1_rank0_size1", {1: [7, 8], 9: [1, 1]}
+        tmp_path / "saved", "users_Adagrad_accumulator_mht_1of1_rank0_size1", {9: [1, 1], 1: [7, 8]}
     )
     lines = convert(tmp_path / "saved", tmp_path / "ours")
     values, slots = content_of(tmp_path / "ours")
@@ -97,6 +97,18 @@ def test_damage_is_refused(tmp_path, damage, message):
     with pytest.raises(ConvertError, match=message):
         convert(tmp_path / "saved", tmp_path / "ours")
     assert not list(tmp_path.glob("ours*"))
+
+
+@pytest.mark.parametrize("saved", [(0, 1), (0,), (1,)])
+def test_processes(tmp_path, saved):
+    for rank in saved:
+        write_files(tmp_path / "saved", f"users_mht_1of1_rank{rank}_size2", {rank: [1, 2]})
+    if len(saved) == 2:
+        convert(tmp_path / "saved", tmp_path / "ours")
+        assert content_of(tmp_path / "ours")[0] == {0: [1, 2], 1: [1, 2]}
+        return
+    with pytest.raises(ConvertError, match=rf"shards \[{1 - saved[0]}\] of table 'users'"):
+        convert(tmp_path / "saved", tmp_path / "ours")
 
 
 def test_only_float32_has_files(tmp_path):

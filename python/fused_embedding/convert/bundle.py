@@ -13,7 +13,7 @@ import tensorflow as tf
 from fused_embedding.convert.table import ConvertError
 
 # Tensors are collected to that many bytes before they are written.
-_SHARD_BYTES = 256 << 20
+_SHARD_BYTES = 64 << 20
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
@@ -95,8 +95,8 @@ class BundleWriter:
             self._names.add(name)
             self._waiting[name] = tensor
             self._num_bytes += np.asarray(tensor).nbytes
-        if self._num_bytes > _SHARD_BYTES:
-            self._flush()
+            if self._num_bytes > _SHARD_BYTES:
+                self._flush()
 
     def _flush(self) -> None:
         if not self._waiting:

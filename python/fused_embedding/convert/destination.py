@@ -43,9 +43,7 @@ def write(
         writer = BundleWriter(folder)
         lines: list[str] = []
         for name, read in source.tables.items():
-            table = read()
-            writer.add(_tensors_of(table, to, num_rows))
-            lines += _lines(table)
+            lines += _write_table(read(), writer, to, num_rows)
             progress(name)
         for name, read_other in source.others.items():
             writer.add({name: read_other()})
@@ -55,6 +53,13 @@ def write(
         writer.finish(path)
     _name_latest(path)
     return lines + source.notes
+
+
+def _write_table(
+    table: Table, writer: BundleWriter, to: str, num_rows: Mapping[str, int]
+) -> Sequence[str]:
+    writer.add(_tensors_of(table, to, num_rows))
+    return _lines(table)
 
 
 def _tensors_of(table: Table, to: str, num_rows: Mapping[str, int]) -> dict[str, Any]:
@@ -83,14 +88,17 @@ def _write_folder(source: Source, folder: str, path: str, progress: Progress) ->
     whole = os.path.join(folder, "whole")
     os.mkdir(whole)
     for name, read in source.tables.items():
-        table = read()
-        recommenders_addons.write(table, whole)
-        lines += _lines(table)
+        lines += _write_files(read(), whole)
         progress(name)
     if source.others:
         lines.append(f"not carried: {len(source.others)} other tensors; files hold tables only")
     os.replace(whole, path)
     return lines + source.notes
+
+
+def _write_files(table: Table, folder: str) -> Sequence[str]:
+    recommenders_addons.write(table, folder)
+    return _lines(table)
 
 
 def _name_latest(path: str) -> None:
