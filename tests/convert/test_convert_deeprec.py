@@ -146,6 +146,23 @@ def by_row(shape, dtype):
     return tf.random.stateless_uniform(shape, [1, 2], dtype=dtype)
 
 
+def test_incremental_rows_that_are_of_nothing_are_refused(tmp_path):
+    tensors = deeprec_files.tensors_of("users", random_rows(7, KEYS))
+    deeprec_files.write(tmp_path / "full", tensors | {"dense": np.float32([[1], [2]])})
+    changed = {"dense/part_0-sparse_incr_keys": np.int64([0])}
+    deeprec_files.write(tmp_path / "incremental", changed)
+    with pytest.raises(ConvertError, match=r"'dense/part_0-sparse_incr_keys'.*in partitions"):
+        convert(tmp_path / "full", tmp_path / "ours", incremental=tmp_path / "incremental")
+
+
+def test_rows_in_ssd_tiers_are_named(tmp_path):
+    tensors = deeprec_files.tensors_of("users", random_rows(7, KEYS))
+    source = deeprec_files.write(tmp_path / "full", tensors)
+    assert "SSD" not in str(convert(source, tmp_path / "ours"))
+    deeprec_files.write(tmp_path / "full-users-ssd_record", {"keys": np.int64([1])})
+    assert "not carried: rows in SSD tiers" in str(convert(source, tmp_path / "again"))
+
+
 def test_step_of_rows_that_changed_last(tmp_path):
     full = deeprec_files.tensors_of("users", random_rows(7, [1]), recorded=False) | OTHERS
     deeprec_files.write(tmp_path / "full", full)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import glob
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from fused_embedding.convert.bundle import Bundle
 from fused_embedding.convert.table import ConvertError, Table
 
 _GLOBAL_STEP = "global_step"
+_CHANGED_ROWS = "-sparse_incr_keys"  # of a variable, in an incremental checkpoint
 
 
 @dataclasses.dataclass
@@ -62,6 +64,8 @@ def open_source(
             f"--tables; those with rows are: {', '.join(dense.candidates(bundle)) or 'none'}"
         )
     _add_others(source, bundle, incremental, known | of_addons.tensors)
+    if glob.glob(f"{glob.escape(bundle.prefix)}-*-ssd_record.index"):
+        source.notes.append(f"not carried: rows in SSD tiers, {bundle.prefix}-*-emb_files")
     return source
 
 
@@ -83,11 +87,22 @@ def _add_others(source: Source, bundle: Bundle, incremental: Bundle | None, used
     if incremental is None:
         return
     parts = deeprec.incremental_tensors(incremental)
+    _refuse_left(incremental, parts, others, used)
     for name in sorted(set(incremental.shapes) - parts - used):
         source.others[name] = functools.partial(incremental.read, name)
     for name in others:
-        if f"{name}-sparse_incr_keys" in parts:
+        if name + _CHANGED_ROWS in parts:
             source.others[name] = functools.partial(_updated, name, bundle, incremental)
+
+
+def _refuse_left(incremental: Bundle, parts: set[str], others: set[str], used: set[str]) -> None:
+    for tensor in sorted(parts):
+        name = tensor.removesuffix(_CHANGED_ROWS)
+        if name != tensor and name not in others and f"{name}-keys" not in used:
+            raise ConvertError(
+                f"{tensor!r} of {incremental.prefix!r} changes rows of a variable that is in "
+                "partitions, a table of --tables, or not in the source: convert a full checkpoint"
+            )
 
 
 def _updated(name: str, bundle: Bundle, incremental: Bundle) -> Any:
