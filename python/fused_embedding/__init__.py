@@ -37,6 +37,7 @@ from fused_embedding.explanation import explain
 from fused_embedding.fusion_check import FusionCheck
 from fused_embedding.inference import inference
 from fused_embedding.initializers import DebugInitializer
+from fused_embedding.serving import export_for_serving
 from fused_embedding.statistics_summary import summarize_statistics
 
 __version__ = "0.1.0"
@@ -61,6 +62,7 @@ __all__ = [
     "convert",
     "dynamicemb",
     "explain",
+    "export_for_serving",
     "feature_column",
     "get_embedding_variable",
     "inference",

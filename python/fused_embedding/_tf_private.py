@@ -20,7 +20,17 @@ in TensorFlow 2.15 to 2.21.
 from tensorflow.python.checkpoint.functional_saver import MultiDeviceSaver
 from tensorflow.python.client.session import SessionInterface
 from tensorflow.python.eager.context import global_seed
+`Trackable` is an object in such a checkpoint, `register_serializable` one in a SavedModel.
+`create_handle_data` and `set_handle_data` say what gradients of a handle look like.
+`function_def_to_graph` is the body of a function as a graph, and `eager_mode` lets a TF1 program,
+which may have switched eager execution off, write a SavedModel. Same signatures in TensorFlow 2.15
+to 2.21.
+"""
+
+from tensorflow.python.checkpoint.functional_saver import MultiDeviceSaver
+from tensorflow.python.eager.context import eager_mode, global_seed
 from tensorflow.python.eager.record import could_possibly_record
+from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
 from tensorflow.python.framework.ops import colocate_with, uid
 from tensorflow.python.ops.cond_v2 import cond_v2
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
@@ -52,6 +62,8 @@ __all__ = [
     "cond_v2",
     "could_possibly_record",
     "create_handle_data",
+    "eager_mode",
+    "function_def_to_graph",
     "global_seed",
     "register_checkpoint_saver",
     "register_serializable",

@@ -1,0 +1,5 @@
+"""SavedModels for servers: of stock ops alone, or with the ops of this package."""
+
+from fused_embedding.serving.export import export_for_serving
+
+__all__ = ["export_for_serving"]

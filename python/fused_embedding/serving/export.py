@@ -1,0 +1,182 @@
+"""fe.export_for_serving."""
+
+import os
+from typing import Any, Literal
+
+import tensorflow as tf
+
+from fused_embedding._tf_private import eager_mode
+from fused_embedding.embedding_variable import EmbeddingVariable
+from fused_embedding.serving.graph_copy import GraphCopier
+from fused_embedding.serving.served_table import ServedTable
+from fused_embedding.serving.signatures import (
+    DEFAULT,
+    Signature,
+    concrete_functions,
+    signature_of_function,
+    signature_of_graph,
+)
+from fused_embedding.serving.sources import (
+    Resources,
+    captured_owners,
+    content_of_variable,
+    resources_of_model,
+    resources_of_session,
+)
+
+
+def export_for_serving(
+    model: Any,
+    path: str | os.PathLike[str],
+    ops: Literal["stock", "fused"] = "stock",
+    *,
+    signatures: Any = None,
+    inputs: dict[str, Any] | None = None,
+    outputs: dict[str, Any] | None = None,
+) -> None:
+    """Writes a SavedModel that only infers: its lookups insert and count nothing.
+
+    Args:
+        model: A Keras model (Keras 3 or 2), a tf.Module or a loaded SavedModel; or a
+            tf.compat.v1.Session.
+        path: Folder of the SavedModel.
+        ops: "stock": lookups become ops, and EmbeddingVariables tables, of stock TensorFlow: any
+            server of TensorFlow loads it. "fused": the ops of this package, which the server has to
+            load.
+        signatures: Of a model: a tf.function with an input_signature, a concrete function, or a
+            dictionary of those by name. None: those of a loaded SavedModel; a Keras model's call
+            with training=False, an argument for each input.
+        inputs: Of a session: tensors of its graph by name; sparse and ragged ones become their
+            parts, `NAME_values` and so on.
+        outputs: Of a session: what the signature "serving_default" computes, as `inputs`.
+
+    Raises:
+        NotImplementedError: For an op that has no form of stock ops; it names the op.
+        ValueError: If signatures, inputs or outputs are missing or do not belong to the model.
+        TypeError: If a signature is no tf.function.
+
+    >>> class Model(tf.Module):
+    ...     def __init__(self):
+    ...         self.table = fe.get_embedding_variable("users", 4)
+    ...     @tf.function(input_signature=[tf.TensorSpec([None], tf.int64)])
+    ...     def serve(self, users):
+    ...         return {"rows": tf.nn.embedding_lookup(self.table, users)}
+    >>> model, folder = Model(), tempfile.mkdtemp()
+    >>> fe.export_for_serving(model, folder, signatures=model.serve)
+    >>> serve = tf.saved_model.load(folder).signatures["serving_default"]
+    >>> serve(users=tf.constant([7], tf.int64))["rows"].shape
+    TensorShape([1, 4])
+    """
+    if ops not in ("stock", "fused"):
+        raise ValueError(f'ops must be "stock" or "fused", got {ops!r}')
+    path = os.fspath(path)
+    if isinstance(model, tf.compat.v1.Session | tf.compat.v1.InteractiveSession):
+        if signatures is not None:
+            raise ValueError("a session has no signatures=: give inputs= and outputs=")
+        _export_session(model, path, ops, signature_of_graph(model.graph, inputs, outputs))
+        return
+    if inputs is not None or outputs is not None:
+        raise ValueError(f"inputs= and outputs= are for a session, and {model!r} is none")
+    _export_model(model, path, ops, signatures)
+
+
+def _export_model(model: Any, path: str, ops: str, signatures: Any) -> None:
+    functions = concrete_functions(model, signatures)
+    described = {name: signature_of_function(function) for name, function in functions.items()}
+    owners = resources_of_model(model, described.values())
+    captured: dict[int, Any] = {}
+    for signature in described.values():
+        captured |= captured_owners(signature, owners)
+    if ops == "fused":
+        _save(path, functions, _resources(captured))
+        return
+    stands_for = {
+        key: ServedTable(content_of_variable(owner))
+        if isinstance(owner, EmbeddingVariable)
+        else owner
+        for key, owner in captured.items()
+    }
+    served = {}
+    for name, signature in described.items():
+        given = {
+            inside.name: stands_for[id(handle)]
+            if isinstance(stands_for.get(id(handle)), ServedTable)
+            else handle
+            for handle, inside in signature.captures
+        }
+        served[name] = _stock_function(signature, given, {})
+    _save(path, served, _resources(stands_for))
+
+
+def _resources(owners: dict[int, Any]) -> Resources:
+    resources = Resources([], [], [])
+    for owner in owners.values():
+        if isinstance(owner, EmbeddingVariable | ServedTable):
+            resources.tables.append(owner)
+        elif isinstance(owner, tf.Variable):
+            resources.variables.append(owner)
+        else:
+            resources.stock_tables.append(owner)
+    return resources
+
+
+def _export_session(session: Any, path: str, ops: str, signature: Signature) -> None:
+    if ops == "fused":
+        _save_session(session, path, signature)
+        return
+    copies = resources_of_session(session, signature)
+    with eager_mode():
+        function = _stock_function(signature, copies.handles, copies.values)
+        _save(path, {DEFAULT: function}, copies.resources)
+
+
+def _save_session(session: Any, path: str, signature: Signature) -> None:
+    """The whole graph, whose tables the builder freezes."""
+    saved = tf.compat.v1.saved_model
+    with session.graph.as_default():
+        builder = saved.Builder(path)
+        builder.add_meta_graph_and_variables(
+            session,
+            [tf.saved_model.SERVING],
+            signature_def_map={
+                DEFAULT: saved.predict_signature_def(signature.inputs, signature.outputs)
+            },
+            main_op=tf.compat.v1.tables_initializer(),
+            clear_devices=True,
+        )
+        builder.save()
+
+
+def _stock_function(
+    signature: Signature, given: dict[str, Any], values: dict[str, tf.Variable]
+) -> Any:
+    """A concrete function that computes what a signature does with stock ops."""
+    copier = GraphCopier(signature.graph)
+
+    @tf.function(autograph=False)
+    def serve(**arguments: tf.Tensor) -> dict[str, tf.Tensor]:
+        known = dict(given)
+        known |= {name: variable.read_value() for name, variable in values.items()}
+        known |= {tensor.name: arguments[name] for name, tensor in signature.inputs.items()}
+        outputs = list(signature.outputs.values())
+        results = copier.copy(known, outputs, signature.control_outputs)
+        # Each its own tensor, also where an output is an input.
+        return dict(zip(signature.outputs, map(tf.identity, results), strict=True))
+
+    return serve.get_concrete_function(
+        **{
+            name: tf.TensorSpec(tensor.shape, tensor.dtype.base_dtype, name=name)
+            for name, tensor in signature.inputs.items()
+        }
+    )
+
+
+def _save(path: str, functions: dict[str, Any], resources: Resources) -> None:
+    root = tf.Module()
+    root.dense_variables = resources.variables
+    root.stock_tables = resources.stock_tables
+    root.embedding_tables = [
+        {"index": table.index, "rows": table.rows} if isinstance(table, ServedTable) else table
+        for table in resources.tables
+    ]
+    tf.saved_model.save(root, path, signatures=functions)

@@ -1,0 +1,388 @@
+"""The ops of this package that infer, each as a subgraph of stock ops. `STOCK_OPS` is the list."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from fused_embedding.serving.first_values import mix64
+from fused_embedding.serving.served_table import ServedTable
+
+# Inputs that say how often and when keys occur, which only training counts.
+UNREAD_INPUTS = ("counts", "step")
+_DEEPREC_BUCKETS = 1000  # of the strategy mod_ev
+
+
+class Call(NamedTuple):
+    """An op of this package that a graph has.
+
+    Attributes:
+        op: The operation, of the graph that is exported.
+        inputs: Its inputs by name, but for `UNREAD_INPUTS`: a tensor, or a `ServedTable` for the
+            handle of an EmbeddingVariable, or for an input that is a list a list of them.
+    """
+
+    op: tf.Operation
+    inputs: dict[str, Any]
+
+    def attr(self, name: str) -> Any:
+        """An attr of the op, strings as str."""
+        return _as_str(self.op.get_attr(name))
+
+
+def _as_str(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode()
+    return [_as_str(element) for element in value] if isinstance(value, list) else value
+
+
+class Pairs(NamedTuple):
+    """Ids of a batch.
+
+    Attributes:
+        ids: `[m]` int64.
+        row_ids: `[m]` int64 row of each, in any order.
+        weights: `[m]`; None: all 1.
+    """
+
+    ids: tf.Tensor
+    row_ids: tf.Tensor
+    weights: tf.Tensor | None
+
+    def where(self, keep: tf.Tensor) -> "Pairs":
+        """Those of which `keep` `[m]` is true."""
+        kept = tf.where(keep)[:, 0]
+        return Pairs(*(None if part is None else tf.gather(part, kept) for part in self))
+
+    def is_row_empty(self, num_rows: tf.Tensor) -> tf.Tensor:
+        """`[num_rows]`: whether a row has no pair."""
+        ones = tf.ones_like(self.row_ids)
+        return tf.equal(tf.math.unsorted_segment_sum(ones, self.row_ids, num_rows), 0)
+
+    def filled(self, is_row_empty: tf.Tensor, default_id: int, weight: float = 1.0) -> "Pairs":
+        """With a pair for each empty row, which come last."""
+        rows = tf.where(is_row_empty)[:, 0]
+        weights = self.weights
+        if weights is not None:
+            new = tf.fill(tf.shape(rows), tf.constant(weight, weights.dtype))
+            weights = tf.concat([weights, new], axis=0)
+        ids = tf.fill(tf.shape(rows), tf.constant(max(default_id, 0), tf.int64))
+        return Pairs(
+            tf.concat([self.ids, ids], axis=0), tf.concat([self.row_ids, rows], axis=0), weights
+        )
+
+
+class Combining(NamedTuple):
+    """How embeddings become one a row: attrs of the ops."""
+
+    combiner: str
+    max_norm: float
+
+    def __call__(
+        self,
+        embeddings: tf.Tensor,
+        positions: tf.Tensor | None,
+        row_ids: tf.Tensor,
+        weights: tf.Tensor | None,
+        num_rows: tf.Tensor,
+    ) -> tf.Tensor:
+        """Combines.
+
+        Args:
+            embeddings: `[u, dim]`.
+            positions: `[m]` row of `embeddings` of each pair; None: its own place.
+            row_ids: `[m]` int64 row of the result of each pair.
+            weights: `[m]`; None: all 1.
+            num_rows: Scalar.
+
+        Returns:
+            `[num_rows, dim]`; rows without pairs are zero.
+        """
+        dtype = embeddings.dtype
+        compute = tf.float64 if dtype == tf.float64 else tf.float32
+        rows = self._clipped(tf.cast(embeddings, compute))
+        if positions is not None:
+            rows = tf.gather(rows, positions)
+        if weights is None:
+            weights = tf.ones(tf.shape(row_ids), compute)
+        else:
+            weights = tf.cast(weights, compute)
+            rows *= weights[:, None]
+        total = tf.math.unsorted_segment_sum(rows, row_ids, num_rows)
+        if self.combiner != "sum":
+            is_mean = self.combiner == "mean"
+            terms = weights if is_mean else weights * weights
+            norm = tf.math.unsorted_segment_sum(terms, row_ids, num_rows)
+            norm = norm if is_mean else tf.sqrt(norm)
+            total = tf.math.divide_no_nan(total, norm[:, None])
+        return tf.cast(total, dtype)
+
+    def _clipped(self, rows: tf.Tensor) -> tf.Tensor:
+        if self.max_norm < 0:
+            return rows
+        norm = tf.norm(rows, axis=1, keepdims=True)
+        limit = tf.constant(self.max_norm, rows.dtype)
+        return rows * tf.where(norm > limit, limit / norm, tf.ones_like(norm))
+
+
+def _combining(call: Call) -> Combining:
+    return Combining(call.attr("combiner"), call.attr("max_norm"))
+
+
+def _num_rows(dense_shape: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_prod(dense_shape[:-1])
+
+
+def _flat_rows(rows: tf.Tensor) -> tf.Tensor:
+    """`[n, ...]` as `[n, dim]`, also without rows."""
+    if rows.shape.rank == 2:
+        return rows
+    shape = tf.shape(rows)
+    return tf.reshape(rows, tf.stack([shape[0], tf.reduce_prod(shape[1:])]))
+
+
+# --- Tables ---
+
+
+def _gather(call: Call) -> dict[str, Any]:
+    return {"rows": _flat_rows(tf.gather(call.inputs["params"], call.inputs["ids"]))}
+
+
+def _gather_from_variable(handle: tf.Tensor, ids: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    return _flat_rows(tf.raw_ops.ResourceGather(resource=handle, indices=ids, dtype=dtype))
+
+
+def _resource_gather(call: Call) -> dict[str, Any]:
+    inputs = call.inputs
+    rows = _gather_from_variable(inputs["resource"], inputs["ids"], call.attr("dtype"))
+    return {"rows": rows}
+
+
+def _table_lookup(call: Call) -> dict[str, Any]:
+    return {"embeddings": call.inputs["resource"].read(call.inputs["keys"])}
+
+
+# --- Stages of v1 and v2 ---
+
+
+def _prune_and_fill(call: Call) -> dict[str, Any]:
+    inputs = call.inputs
+    is_weighted = call.attr("use_sparse_weights")
+    indices, weights = inputs["sp_indices"], inputs["sp_weights_values"]
+    pairs = Pairs(inputs["sp_values"], indices[:, 0], weights if is_weighted else None)
+    columns = indices[:, 1]
+    if call.attr("prune"):
+        keep = _is_valid(pairs, call.attr("prune_sparse_weights"))
+        pairs, columns = pairs.where(keep), tf.boolean_mask(columns, keep)
+    is_row_empty = pairs.is_row_empty(_num_rows(inputs["sp_dense_shape"]))
+    if call.attr("fill_empty_row"):
+        pairs = pairs.filled(is_row_empty, call.attr("default_id"), call.attr("default_weight"))
+        num_filled = tf.size(pairs.ids) - tf.size(columns)
+        columns = tf.pad(columns, [[0, num_filled]])
+    return {
+        "sp_values_out": pairs.ids,
+        "sp_indices_out": tf.stack([pairs.row_ids, columns], axis=1),
+        "sp_weights_values_out": pairs.weights if is_weighted else weights,
+        "is_row_empty": is_row_empty,
+    }
+
+
+def _is_valid(pairs: Pairs, looks_at_weights: bool) -> tf.Tensor:
+    keep = pairs.ids >= 0
+    if looks_at_weights and pairs.weights is not None:
+        keep &= pairs.weights > 0
+    return keep
+
+
+def _unique(call: Call) -> dict[str, Any]:
+    unique = tf.unique_with_counts(call.inputs["input"], out_idx=call.attr("CounterType"))
+    return {"unique_keys": unique.y, "unique_idxs": unique.idx, "unique_counts": unique.count}
+
+
+class Partition(NamedTuple):
+    """Ids by shard: for each its `positions` `[n_p]` in what was given, and its `ids` `[n_p]`."""
+
+    positions: list[tf.Tensor]
+    ids: list[tf.Tensor]
+
+
+def _partitioned(ids: tf.Tensor, shapes: Sequence[tf.Tensor], strategy: str) -> Partition:
+    """Sends ids to shards. One that no shard holds is an InvalidArgument of DynamicPartition."""
+    count = len(shapes)
+    local = ids
+    if strategy == "div":
+        ends = tf.cumsum(tf.stack([shape[0] for shape in shapes]))
+        shard = tf.searchsorted(ends, ids, side="right")
+        shard = tf.where(ids < 0, -1, shard)
+        starts = tf.concat([[0], ends], axis=0)
+        local = ids - tf.gather(starts, tf.maximum(shard, 0))
+    elif strategy == "hash":
+        hashes = mix64(tf.bitcast(ids, tf.uint64))
+        shard = tf.math.floormod(hashes, tf.constant(count, tf.uint64))
+    elif strategy == "mod_ev":
+        shard = tf.math.floormod(tf.math.floormod(ids, _DEEPREC_BUCKETS), count)
+    else:
+        shard, local = tf.math.floormod(ids, count), ids // count
+    shard = tf.cast(shard, tf.int32)
+    places = tf.range(tf.size(ids))
+    return Partition(
+        tf.dynamic_partition(places, shard, count), tf.dynamic_partition(local, shard, count)
+    )
+
+
+def _partition(call: Call) -> dict[str, Any]:
+    shapes, strategy = call.inputs["partition_shapes"], call.attr("partition_strategy")
+    partition = _partitioned(call.inputs["input"], shapes, strategy)
+    permutation = [
+        tf.stack([tf.fill(tf.shape(places), shard), tf.range(tf.size(places))], axis=1)
+        for shard, places in enumerate(partition.positions)
+    ]
+    return {
+        "partitioned_values": partition.ids,
+        "partition_permutation": tf.dynamic_stitch(partition.positions, permutation),
+    }
+
+
+def _post_lookup_v2(call: Call) -> dict[str, Any]:
+    inputs = call.inputs
+    row_ids = inputs["indices_before_unique"][:, 0]
+    num_rows = _num_rows(inputs["sp_dense_shape"])
+    if call.attr("rows_end_at_last_id"):
+        num_rows = tf.reduce_max(tf.concat([row_ids, [-1]], axis=0)) + 1
+    weights = inputs["sp_weights_values"] if call.attr("use_sparse_weights") else None
+    combined = _combining(call)(
+        tf.concat(inputs["emb_shards"], axis=0), _positions(inputs), row_ids, weights, num_rows
+    )
+    if call.attr("fill_empty_row") and call.attr("default_id") < 0:
+        combined = _zero_where(inputs["is_row_empty"], combined)
+    return {"emb_vectors": combined}
+
+
+def _positions(inputs: dict[str, Any]) -> tf.Tensor:
+    """Of each pair in the rows of all shards, one after the other."""
+    shards, unique_idxs = inputs["emb_shards"], inputs["unique_idxs"]
+    if len(shards) == 1:
+        return unique_idxs
+    starts = tf.cumsum(tf.stack([tf.shape(shard)[0] for shard in shards]), exclusive=True)
+    permutation = inputs["partition_permutation"]
+    places = tf.gather(starts, permutation[:, 0]) + permutation[:, 1]
+    return tf.gather(places, unique_idxs)
+
+
+def _zero_where(is_zero: tf.Tensor, combined: tf.Tensor) -> tf.Tensor:
+    return tf.where(is_zero[:, None], tf.zeros_like(combined), combined)
+
+
+def _pre_lookup(call: Call) -> dict[str, Any]:
+    inputs = call.inputs
+    indices = inputs["sp_indices"]
+    is_valid = inputs["sp_values"] >= 0
+    # Columns mean nothing here: they are carried in the place of weights.
+    pairs = Pairs(inputs["sp_values"], indices[:, 0], indices[:, 1])
+    if call.attr("prune_invalid_id"):
+        pairs = pairs.where(is_valid)
+    is_row_empty = pairs.is_row_empty(_num_rows(inputs["sp_dense_shape"]))
+    if call.attr("fill_empty_row"):
+        pairs = pairs.filled(is_row_empty, call.attr("default_id"), weight=0)
+    kept = tf.stack([pairs.row_ids, pairs.weights], axis=1)
+    shapes, strategy = inputs["partition_shapes"], call.attr("partition_strategy")
+    partition = _partitioned(pairs.ids, shapes, strategy)
+    flags = tf.concat([is_row_empty, is_valid], axis=0)
+    return {
+        "partitioned_values": partition.ids,
+        "partitioned_indices": [tf.gather(kept, places) for places in partition.positions],
+        "row_empty_and_invalid_flags": tf.cast(flags, tf.int32),
+    }
+
+
+def _post_lookup(call: Call) -> dict[str, Any]:
+    inputs = call.inputs
+    num_rows = _num_rows(inputs["sp_dense_shape"])
+    row_ids = tf.concat(inputs["partitioned_indices"], axis=0)[:, 0]
+    weights = inputs["partitioned_weights"]
+    combined = _combining(call)(
+        tf.concat(inputs["emb_shards"], axis=0),
+        None,
+        row_ids,
+        tf.concat(weights, axis=0) if weights else None,
+        num_rows,
+    )
+    if call.attr("default_id") < 0:
+        is_row_empty = inputs["row_empty_and_invalid_flags"][:num_rows] > 0
+        combined = _zero_where(is_row_empty, combined)
+    return {"emb_vectors": combined}
+
+
+# --- Groups and v3 ---
+
+
+def _group(call: Call, readers: Sequence[Callable[[tf.Tensor], tf.Tensor]]) -> dict[str, Any]:
+    """All columns of a group; `readers` give the rows of distinct ids of each table."""
+    weighted = dict(zip(call.attr("weighted_columns"), call.inputs["sp_weights"], strict=True))
+    combined = [
+        _column(call, i, readers[table], weighted.get(i))
+        for i, table in enumerate(call.attr("table_of_column"))
+    ]
+    is_one = call.attr("num_outputs") == 1
+    return {"combined": [tf.concat(combined, axis=1)] if is_one else combined}
+
+
+def _column(
+    call: Call, i: int, read: Callable[[tf.Tensor], tf.Tensor], weights: tf.Tensor | None
+) -> tf.Tensor:
+    inputs = call.inputs
+    ids = tf.cast(inputs["sp_values"][i], tf.int64)
+    pairs = Pairs(ids, _row_ids(inputs["sp_indices"][i], tf.size(ids)), weights)
+    num_rows = _num_rows(inputs["sp_dense_shapes"][i])
+    combining = Combining(call.attr("combiners")[i], call.attr("max_norms")[i])
+    if call.attr("prune"):
+        pairs = pairs.where(_is_valid(pairs, looks_at_weights=combining.combiner != "sum"))
+    default_id = call.attr("default_ids")[i]
+    if call.attr("fill_empty_row") and default_id >= 0:
+        pairs = pairs.filled(pairs.is_row_empty(num_rows), default_id)
+    unique = tf.unique(pairs.ids)
+    return combining(read(unique.y), unique.idx, pairs.row_ids, pairs.weights, num_rows)
+
+
+def _row_ids(indices: tf.Tensor, nnz: tf.Tensor) -> tf.Tensor:
+    """The first column of `[nnz, k]`, or `[nnz]` itself; its rank may be unknown."""
+    width = tf.maximum(tf.size(indices) // tf.maximum(nnz, 1), 1)
+    return tf.reshape(indices, tf.stack([nnz, width]))[:, 0]
+
+
+def _group_of_tensors(call: Call) -> dict[str, Any]:
+    def reader(table: tf.Tensor) -> Callable[[tf.Tensor], tf.Tensor]:
+        return lambda ids: _flat_rows(tf.gather(table, ids))
+
+    return _group(call, [reader(table) for table in call.inputs["tables"]])
+
+
+def _group_of_variables(call: Call) -> dict[str, Any]:
+    dtype = call.attr("dtype")
+
+    def reader(handle: tf.Tensor) -> Callable[[tf.Tensor], tf.Tensor]:
+        return lambda ids: _gather_from_variable(handle, ids, dtype)
+
+    return _group(call, [reader(handle) for handle in call.inputs["resources"]])
+
+
+def _group_of_tables(call: Call) -> dict[str, Any]:
+    tables: list[ServedTable] = call.inputs["resources"]
+    return _group(call, [table.read for table in tables])
+
+
+# What each op becomes: its outputs by name, without those that only training reads.
+STOCK_OPS: dict[str, Callable[[Call], dict[str, Any]]] = {
+    "EmbeddingVariableGroupLookup": _group_of_tables,
+    "EmbeddingVariableLookup": _table_lookup,
+    "FusedEmbeddingGather": _gather,
+    "FusedEmbeddingGroupLookup": _group_of_tensors,
+    "FusedEmbeddingResourceGather": _resource_gather,
+    "FusedEmbeddingResourceGroupLookup": _group_of_variables,
+    "FusedEmbeddingSparsePostLookUp": _post_lookup,
+    "FusedEmbeddingSparsePostLookUpV2": _post_lookup_v2,
+    "FusedEmbeddingSparsePreLookUp": _pre_lookup,
+    "PartitionWithPermutation": _partition,
+    "PruneInvalidAndFillEmptyRows": _prune_and_fill,
+    "UniqueWithCountsV3": _unique,
+}

@@ -1,0 +1,55 @@
+"""A click model of Criteo on EmbeddingVariables: trained, exported both ways, served the same."""
+
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import fused_embedding as fe
+from fused_embedding.demo import criteo, table_model
+from serving.serving_cases import LIBRARY, OURS, Server, assert_same, assert_served
+
+v1 = tf.compat.v1
+DATA = pathlib.Path(__file__).parents[3] / "shared/data/criteo_kaggle"
+STEPS, BATCH, EMBEDDING_DIM = 20, 512, 8
+
+
+def rows_of(file, num_rows):
+    path = DATA / file
+    if not path.exists():
+        pytest.skip(f"{path} is not there: the data lies outside the repository")
+    return criteo.read_rows(str(path), num_rows, max_bad_lines=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("filter_option", [None, fe.CounterFilter(2)], ids=str)
+def test_scores_of_both_exports_are_those_of_the_session(tmp_path, filter_option):
+    rows = rows_of("train.tsv.gz", (STEPS + 1) * BATCH)
+    model = table_model.build(filter_option, EMBEDDING_DIM, seed=1).model
+    with v1.Session(graph=model.graph) as session:
+        session.run(model.init_op)
+        for step in range(STEPS):
+            batch = rows.take(slice(step * BATCH, (step + 1) * BATCH))
+            session.run(model.train_op, feed(model, batch) | {model.labels: batch.labels})
+        held_out = rows.take(slice(STEPS * BATCH, None))  # most of its rarest ids are unknown
+        want = {"probability": session.run(model.probability, feed(model, held_out))}
+        signature = {
+            "inputs": {"integers": model.integers, "categoricals": model.categoricals},
+            "outputs": {"probability": model.probability},
+        }
+        for ops in ("stock", "fused"):
+            fe.export_for_serving(session, tmp_path / ops, ops, **signature)
+    given = {"integers": held_out.integers, "categoricals": held_out.categoricals}
+    assert np.std(want["probability"]) > 0.01  # it has learned to tell rows apart
+    stock, fused = Server(), Server(LIBRARY)
+    assert_served(stock, tmp_path / "stock", given, want)
+    got, ops_of_graph = fused.serve(tmp_path / "fused", given, loader="v1")
+    assert ops_of_graph & OURS
+    assert_same(got, want)
+    stock.stop()
+    fused.stop()
+
+
+def feed(model, rows):
+    return {model.integers: rows.integers, model.categoricals: rows.categoricals}
