@@ -101,7 +101,7 @@ def test_dense_features(tmp_path, server, do_fusion):
         features = cases.features()
         features["keys"] = features["ids"]
         model(features)  # as in training: inserts keys
-        features["keys"] = features["ids"].with_values(features["ids"].values + [0, 0, 0, 1, 9**15])
+        features["keys"] = features["ids"].with_values(tf.constant([3, 11, 0, 8, 9**15], tf.int64))
         want = {"output_0": model(features, training=False)}
         folder = tmp_path / layer.__module__
         fe.export_for_serving(model, folder)
