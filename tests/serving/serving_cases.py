@@ -76,7 +76,7 @@ def inferred(function, given):
 
 ROW_IDS = np.array([2, 0, 0, 6, 4, 4, 4, 5], np.int64)
 IDS = np.array([1, 5, 3, 9, 9, 0, 2, -7], np.int64)
-WEIGHTS = np.array([0.5, 2.0, 0.0, 1.5, -1.0, 0.25, 3.0, 1.0], np.float32)
+WEIGHTS = np.array([0.5, 2.0, 1.5, 0.0, -1.0, 0.25, 3.0, 1.0], np.float32)
 NUM_ROWS = 7
 UNKNOWN = np.array([10**12, 7, -7, -(2**63), 2**63 - 1, 123456789, 5], np.int64)
 

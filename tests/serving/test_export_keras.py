@@ -86,6 +86,7 @@ def test_sparse_and_ragged_inputs_are_given_in_parts(tmp_path, server, kind):
     assert_served(server, tmp_path, given, want)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("do_fusion", ["v1", "v2", True])
 def test_dense_features(tmp_path, server, do_fusion):
     """Feature columns in layers of Keras 2, on variables, vocabularies and EmbeddingVariables."""

@@ -160,6 +160,17 @@ def test_a_table_without_rows(tmp_path, server):
     assert_served(server, tmp_path, {"keys": KEYS}, want)
 
 
+def test_a_graph_does_not_grow_with_its_tables(tmp_path):
+    sizes = []
+    for num_keys in (10, 20_000):
+        model = Rows(fe.get_embedding_variable("users", DIM))
+        model.table.upsert(tf.range(num_keys), rows(num_rows=num_keys))
+        folder = tmp_path / str(num_keys)
+        fe.export_for_serving(model, folder, signatures=model.serve)
+        sizes.append((folder / "saved_model.pb").stat().st_size)
+    assert abs(sizes[1] - sizes[0]) < 1000, sizes
+
+
 def test_exporting_and_serving_change_nothing(tmp_path, server):
     model = Rows(trained_table())
     before = [column.numpy() for column in model.table.export()]

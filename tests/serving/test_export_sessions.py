@@ -65,6 +65,7 @@ def exported(tmp_path, do_fusion, use_resource, ops="stock"):
     return given, want
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use_resource", [False, True])
 @pytest.mark.parametrize("do_fusion", ["v1", "v2", "v3", None])
 def test_feature_columns_become_stock_ops(tmp_path, server, do_fusion, use_resource):
@@ -72,6 +73,7 @@ def test_feature_columns_become_stock_ops(tmp_path, server, do_fusion, use_resou
     assert_served(server, tmp_path / "model", given, want)
 
 
+@pytest.mark.slow
 def test_fused_ops_of_a_session(tmp_path, fused_server):
     given, want = exported(tmp_path, "v3", True, ops="fused")
     got, ops = fused_server.serve(tmp_path / "model", given, loader="v1")
@@ -79,6 +81,7 @@ def test_fused_ops_of_a_session(tmp_path, fused_server):
     assert_same(got, want)
 
 
+@pytest.mark.slow
 def test_a_program_without_eager_execution(tmp_path, server):
     """In a process of its own, as v2 behavior cannot be switched on again."""
     program = """

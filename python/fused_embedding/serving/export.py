@@ -90,22 +90,18 @@ def _export_model(model: Any, path: str, ops: str, signatures: Any) -> None:
     if ops == "fused":
         _save(path, functions, _resources(captured))
         return
-    stands_for = {
-        key: ServedTable(content_of_variable(owner))
+    tables = {
+        handle: ServedTable(content_of_variable(owner))
+        for handle, owner in captured.items()
         if isinstance(owner, EmbeddingVariable)
-        else owner
-        for key, owner in captured.items()
     }
     served = {}
     for name, signature in described.items():
         given = {
-            inside.name: stands_for[id(handle)]
-            if isinstance(stands_for.get(id(handle)), ServedTable)
-            else handle
-            for handle, inside in signature.captures
+            inside.name: tables.get(id(handle), handle) for handle, inside in signature.captures
         }
         served[name] = _stock_function(signature, given, {})
-    _save(path, served, _resources(stands_for))
+    _save(path, served, _resources(captured | tables))
 
 
 def _resources(owners: dict[int, Any]) -> Resources:
