@@ -179,6 +179,8 @@ def test_exporting_and_serving_change_nothing(tmp_path, server):
     assert_same(server.serve(tmp_path, {"keys": KEYS})[0], first)
     for got, want in zip(model.table.export(), before, strict=True):
         np.testing.assert_array_equal(got, want)
+    model.serve(tf.constant(KEYS))  # first traced by the export, and trains as before
+    assert model.table.total_count() > len(before[0])
 
 
 class Group(tf.Module):

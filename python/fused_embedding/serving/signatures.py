@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from fused_embedding.inference import inference
-
 DEFAULT = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 
 
@@ -141,8 +139,8 @@ def concrete_functions(model: Any, signatures: Any) -> dict[str, Any]:
         signatures = {DEFAULT: signatures}
     if not signatures:
         raise ValueError("signatures= is empty; give a tf.function, or a dictionary of some")
-    with inference():  # for functions that are traced now
-        return {name: _concrete(name, function) for name, function in signatures.items()}
+    # Not in fe.inference(): a function that is traced now may train later.
+    return {name: _concrete(name, function) for name, function in signatures.items()}
 
 
 def _concrete(name: str, function: Any) -> Any:
@@ -182,8 +180,7 @@ def _keras_signature(model: Any) -> Any:
         inputs = tf.nest.pack_sequence_as(structure, given, expand_composites=True)
         return model(inputs, training=False)
 
-    with inference():
-        return serve.get_concrete_function(**components)
+    return serve.get_concrete_function(**components)
 
 
 def _keras_specs(model: Any) -> tuple[Any, list[str]] | None:
