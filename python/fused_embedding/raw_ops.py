@@ -17,6 +17,7 @@ _NAMES = (
     "EmbeddingVariableErase",
     "EmbeddingVariableExpire",
     "EmbeddingVariableExport",
+    "EmbeddingVariableFileSummary",
     "EmbeddingVariableGroupLookup",
     "EmbeddingVariableGroupLookupGrad",
     "EmbeddingVariableHandle",

@@ -6,28 +6,15 @@
 #include <unordered_set>
 
 #include "tf_ops/core/checkpoint/reader.h"
+#include "tf_ops/core/table/table_config.h"
 
 namespace fused_embedding {
 namespace {
 
-const char* ValueTypeName(ValueType type) {
-  switch (type) {
-    case ValueType::kFloat:
-      return "float32";
-    case ValueType::kDouble:
-      return "float64";
-    case ValueType::kHalf:
-      return "float16";
-    case ValueType::kBFloat16:
-      return "bfloat16";
-  }
-  return "unknown";
-}
-
 // One file on its way through a visitor.
 class TableFile {
  public:
-  TableFile(const std::string& path, const RowLayout& wanted, const TableFileVisitor& visitor,
+  TableFile(const std::string& path, const RowLayout* wanted, const TableFileVisitor& visitor,
             TableHeader* header)
       : path_(path), wanted_(wanted), visitor_(visitor), header_(header) {}
 
@@ -81,16 +68,16 @@ class TableFile {
 
   Status ReadTable(Span<const char> payload) {
     FE_RETURN_IF_ERROR(Explain(DecodeTable(payload, header_)));
-    if (header_->dim != wanted_.dim || header_->value_type != wanted_.value_type) {
-      return InvalidArgument("checkpoint ", path_, " is of a table with embedding_dim ",
-                             header_->dim, " and dtype ", ValueTypeName(header_->value_type),
-                             ", but the variable has embedding_dim ", wanted_.dim, " and dtype ",
-                             ValueTypeName(wanted_.value_type),
-                             "; make the variable as it was, or restore another checkpoint");
-    }
-    layout_ = wanted_;
-    layout_.slots.clear();
-    return Status();
+    layout_.dim = header_->dim;
+    layout_.value_type = header_->value_type;
+    if (layout_.dim < 1 || layout_.dim > kMaxDim) return reader_.Damaged("its dim makes no sense");
+    if (wanted_ == nullptr) return Status();
+    if (layout_.dim == wanted_->dim && layout_.value_type == wanted_->value_type) return Status();
+    return InvalidArgument("checkpoint ", path_, " is of a table with embedding_dim ", layout_.dim,
+                           " and dtype ", ValueTypeName(layout_.value_type),
+                           ", but the variable has embedding_dim ", wanted_->dim, " and dtype ",
+                           ValueTypeName(wanted_->value_type),
+                           "; make the variable as it was, or restore another checkpoint");
   }
 
   Status ReadMatrix(Span<const char> payload) {
@@ -149,10 +136,11 @@ class TableFile {
     if (!(totals == totals_)) return reader_.Damaged("its totals are not those of its blocks");
     if (header_->link.continues != 0) return Status();  // its matrix is in another file
     return Explain(CheckInitializer(header_->initializer, wanted_));
+    return Explain(CheckInitializer(header_->initializer, layout_));
   }
 
   const std::string& path_;
-  const RowLayout& wanted_;
+  const RowLayout* wanted_;  // null: any
   const TableFileVisitor& visitor_;
   TableHeader* header_;
   BlockReader reader_;
@@ -162,7 +150,21 @@ class TableFile {
 
 }  // namespace
 
-Status ReadTableFile(const std::string& path, const RowLayout& layout,
+const char* ValueTypeName(ValueType type) {
+  switch (type) {
+    case ValueType::kFloat:
+      return "float32";
+    case ValueType::kDouble:
+      return "float64";
+    case ValueType::kHalf:
+      return "float16";
+    case ValueType::kBFloat16:
+      return "bfloat16";
+  }
+  return "unknown";
+}
+
+Status ReadTableFile(const std::string& path, const RowLayout* layout,
                      const TableFileVisitor& visitor, TableHeader* header) {
   try {
     *header = TableHeader();

@@ -25,7 +25,8 @@ struct TableFileVisitor {
 
 // Reads a file from its first to its last byte and checks it. `header` has its matrix afterwards.
 // InvalidArgument unless it is of a table with rows of `layout`, slots aside; before any visit.
-Status ReadTableFile(const std::string& path, const RowLayout& layout,
+// Null: of any table.
+Status ReadTableFile(const std::string& path, const RowLayout* layout,
                      const TableFileVisitor& visitor, TableHeader* header);
 
 // The place of a file in its series of saves, without reading all of it. FailedPrecondition for a
@@ -41,6 +42,8 @@ struct FileRows {
 };
 // Errors as ReadTableFile.
 Status ReadRows(const std::string& path, const RowLayout& layout, FileRows* rows);
+// "float32", as TensorFlow and numpy say.
+const char* ValueTypeName(ValueType type);
 
 }  // namespace fused_embedding
 

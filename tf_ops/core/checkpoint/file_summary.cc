@@ -1,0 +1,64 @@
+#include "tf_ops/core/checkpoint/file_summary.h"
+
+#include <cstring>
+#include <new>
+
+#include "tf_ops/core/checkpoint/table_file.h"
+
+namespace fused_embedding {
+namespace {
+
+void Add(const RowHeader& header, KeyUse* use) {
+  use->frequencies.push_back(header.frequency);
+  use->versions.push_back(header.version);
+}
+
+Status Summarize(const std::string& path, FileSummary* summary) {
+  *summary = FileSummary();
+  TableFileVisitor visitor;
+  visitor.slots = [&](Span<const Slot> slots) {
+    summary->slots.assign(slots.begin(), slots.end());  // those that come later are more
+    return Status();
+  };
+  visitor.rows = [&](const RowLayout& layout, Span<const char> rows) {
+    for (int64_t i = 0; i < rows.size; i += layout.row_bytes()) {
+      RowHeader header;
+      std::memcpy(&header, rows.data + i, sizeof(header));
+      Add(header, &summary->rows);
+    }
+    return Status();
+  };
+  visitor.filtered = [&](Span<const RowHeader> keys) {
+    for (const RowHeader& key : keys) Add(key, &summary->filtered);
+    return Status();
+  };
+  visitor.bloom = [&](Span<const char> counters) {
+    summary->bloom_bytes += counters.size;
+    return Status();
+  };
+  return ReadTableFile(path, nullptr, visitor, &summary->header);
+}
+
+}  // namespace
+
+Status SummarizeTableFile(const std::string& path, FileSummary* summary) {
+  try {
+    return Summarize(path, summary);
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted("cannot allocate 8 bytes for each key of checkpoint ", path);
+  }
+}
+
+const char* AdmissionKindName(AdmissionKind kind) {
+  switch (kind) {
+    case AdmissionKind::kAll:
+      return "all";
+    case AdmissionKind::kCounter:
+      return "counter";
+    case AdmissionKind::kBloom:
+      return "bloom";
+  }
+  return "unknown";
+}
+
+}  // namespace fused_embedding
