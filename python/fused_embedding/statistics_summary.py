@@ -1,6 +1,6 @@
 """Statistics of EmbeddingVariables as summaries, for TensorBoard."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -12,7 +12,9 @@ AnyEmbeddingVariable = EmbeddingVariable | PartitionedEmbeddingVariable
 
 
 def summarize_statistics(
-    variables: AnyEmbeddingVariable | Iterable[AnyEmbeddingVariable], step: Any = None
+    variables: AnyEmbeddingVariable | Iterable[AnyEmbeddingVariable],
+    step: Any = None,
+    collections: Sequence[str] | None = None,
 ) -> list[tf.Tensor]:
     """Writes all statistics of EmbeddingVariables as scalar summaries, "NAME/STATISTIC".
 
@@ -23,6 +25,7 @@ def summarize_statistics(
     Args:
         variables: One EmbeddingVariable, partitioned or not, or several.
         step: As tf.summary.scalar's. Not looked at in a graph of tf.compat.v1.
+        collections: As tf.compat.v1.summary.scalar's: where its ops go; None: SUMMARIES.
 
     Returns:
         The summaries, as tf.summary.write or tf.compat.v1.summary.scalar returns them.
@@ -45,8 +48,25 @@ def summarize_statistics(
                 summaries.append(tf.summary.write(tag, number, step, _scalar_metadata()))
             else:
                 with tf.name_scope(""):  # a tag is the variable's name, wherever this is called
-                    summaries.append(tf.compat.v1.summary.scalar(tag, value))
+                    summaries.append(tf.compat.v1.summary.scalar(tag, value, collections))
     return summaries
+
+
+def whole_variables(parts: Iterable[EmbeddingVariable]) -> list[AnyEmbeddingVariable]:
+    """The variables that these are partitions of; a partition without the others stays one.
+
+    Args:
+        parts: As graphs and models keep them: those of a variable one after the other.
+    """
+    by_name: dict[str, list[EmbeddingVariable]] = {}
+    for part in parts:
+        by_name.setdefault(part.partition.whole_name, []).append(part)
+    whole: list[AnyEmbeddingVariable] = []
+    for name, group in by_name.items():
+        count = group[0].partition.count
+        is_whole = count > 1 and [part.partition.index for part in group] == list(range(count))
+        whole += [PartitionedEmbeddingVariable(name, group)] if is_whole else group
+    return whole
 
 
 def _scalar_metadata() -> Any:

@@ -7,6 +7,14 @@ from fused_embedding.keras import optimizers
 from fused_embedding.keras.fused import fused_optimizers
 from fused_embedding.keras.layers import embedding_layer
 from fused_embedding.keras.optimizers import wrap
+from fused_embedding.keras.statistics import statistics_callback
 from fused_embedding.keras.variables import variable
 
-__all__ = ["embedding_layer", "fused_optimizers", "optimizers", "variable", "wrap"]
+__all__ = [
+    "embedding_layer",
+    "fused_optimizers",
+    "optimizers",
+    "statistics_callback",
+    "variable",
+    "wrap",
+]

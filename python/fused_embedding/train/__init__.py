@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fused_embedding.checkpoint.changes import Changes, read_changes
     from fused_embedding.train.checkpoint_manager import IncrementalCheckpointManager
     from fused_embedding.train.saver import Saver
+    from fused_embedding.train.statistics_hook import StatisticsHook
 
 # EmbeddingVariables import this package, and these import them.
 _MODULES = {
@@ -49,10 +50,16 @@ __all__ = [
     "RowWiseAdagradOptimizer",
     "Saver",
     "read_changes",
+    "StatisticsHook",
 ]
+
+# EmbeddingVariables import this package, and these import them.
+_IMPORTED_LATER = {"Saver": "saver", "StatisticsHook": "statistics_hook"}
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return getattr(importlib.import_module(_MODULES[name]), name)
+    if name in _IMPORTED_LATER:
+        return getattr(importlib.import_module(f"{__name__}.{_IMPORTED_LATER[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
