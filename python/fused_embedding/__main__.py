@@ -3,6 +3,8 @@
 python -m fused_embedding demo [--data PATH] trains a model with stock and with fused embeddings.
 python -m fused_embedding run PROGRAM.py [ARGUMENT ...] runs a TensorFlow 1 or DeepRec program.
 python -m fused_embedding convert SOURCE DESTINATION converts checkpoints: docs/migration/.
+python -m fused_embedding inspect CHECKPOINT says what is in its tables, and checks every byte.
+python -m fused_embedding advise IDS|CHECKPOINT says what filters and bounds would cost and keep.
 python -m fused_embedding COMMAND --help lists a command's options.
 """
 
@@ -17,6 +19,8 @@ _COMMANDS = {
     "demo": "fused_embedding.demo.main",
     "run": "fused_embedding.program_runner",
     "convert": "fused_embedding.convert.main",
+    "inspect": "fused_embedding.inspection.inspect_command",
+    "advise": "fused_embedding.inspection.advise_command",
 }
 # Those whose arguments are another program's, not flags.
 _WITHOUT_FLAGS = ("run",)

@@ -1,4 +1,4 @@
-"""The packages that only the demo needs."""
+"""The packages that only the demo and the plots of other commands need."""
 
 import importlib
 import importlib.util
@@ -18,7 +18,7 @@ def load(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise ImportError(
-            f"the demo needs the Python package {name.partition('.')[0]}, which does not import "
+            f"this needs the Python package {name.partition('.')[0]}, which does not import "
             f"({error}); install the demo's packages: pip install 'fused_embedding[demo]'"
         ) from error
 

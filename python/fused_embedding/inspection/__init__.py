@@ -1,0 +1,1 @@
+"""What is in checkpoints of EmbeddingVariables, and what options would cost: docs/inspection.md."""

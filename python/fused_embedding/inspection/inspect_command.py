@@ -1,0 +1,60 @@
+"""`python -m fused_embedding inspect CHECKPOINT`: what is in its tables."""
+
+from collections.abc import Sequence
+
+from absl import flags, logging
+
+from fused_embedding.inspection import report
+from fused_embedding.inspection.checkpoint_tables import (
+    CheckpointError,
+    DamagedTable,
+    read_tables,
+)
+
+_REPORT = flags.DEFINE_string(
+    "report", None, "Also write histograms of all tables to this file, *.png or *.html."
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Prints what is in a checkpoint; see `inspect`."""
+    if len(argv) != 2:
+        logging.error(
+            "one checkpoint is required, got %s; usage: inspect CHECKPOINT [--report=FILE.png]",
+            list(argv[1:]),
+        )
+        return 2
+    return inspect(argv[1], _REPORT.value)
+
+
+def inspect(path: str, report_path: str | None = None) -> int:
+    """Prints what is in the tables of a checkpoint, and checks every byte of them.
+
+    Args:
+        path: See checkpoint_tables.read_tables.
+        report_path: File to write, `*.png` or `*.html`.
+
+    Returns:
+        The exit status: 0; 1 if a table is damaged; 2 for unusable input.
+    """
+    if report_path and not report_path.endswith((".png", ".html")):
+        logging.error("--report must end in .png or .html, got %s", report_path)
+        return 2
+    num_tables = num_damaged = 0
+    drawn: list[report.Read] = []  # without a report, one table at a time is in memory
+    try:
+        for table in read_tables(path):
+            print(report.as_text(table), flush=True)
+            num_tables += 1
+            num_damaged += isinstance(table, DamagedTable)
+            drawn += [table] if report_path else []
+        if report_path:
+            report.write_report(report_path, path, drawn)
+    except CheckpointError as error:
+        logging.error("%s", error)
+        return 1
+    except (OSError, ImportError) as error:
+        logging.error("the report %s cannot be written: %s", report_path, error)
+        return 2
+    print(f"{path}: tables {num_tables}, damaged {num_damaged}")
+    return 1 if num_damaged else 0
