@@ -136,7 +136,7 @@ def test_settings_that_make_no_sense(flag, value, tmp_path, caplog):
     assert advise(write(tmp_path / "ids", "1"), **{flag: value}) == 2
 
 
-def test_damaged_and_absent_input(tmp_path):
+def test_damaged_and_absent_input(tmp_path, capsys):
     assert advise() == 2
     assert advise("a", "b") == 2
     assert advise(write(tmp_path / "ids", "1 x")) == 2
@@ -144,7 +144,10 @@ def test_damaged_and_absent_input(tmp_path):
     assert advise(tmp_path) == 1
     table = fe.get_embedding_variable("users", 4)
     table.lookup(tf.constant([1, 2, 3], tf.int64))
-    path = tf.train.Checkpoint(users=table).save(str(tmp_path / "model"))
-    (file,) = tmp_path.glob("model-1.data-e*")
-    file.write_bytes(file.read_bytes()[:-1])
+    checkpoint = tf.train.Checkpoint(bad=table, good=fe.get_embedding_variable("items", 4))
+    path = checkpoint.save(str(tmp_path / "model"))
+    largest = max(tmp_path.glob("model-1.data-e*"), key=lambda file: file.stat().st_size)
+    largest.write_bytes(largest.read_bytes()[:-1])
+    capsys.readouterr()
     assert advise(path) == 1
+    assert capsys.readouterr().out.startswith("good: 0 occurrences of 0 keys")

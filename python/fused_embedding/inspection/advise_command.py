@@ -60,6 +60,7 @@ def main(argv: Sequence[str]) -> int:
             list(argv[1:]),
         )
         return 2
+    damage: list[str] = []
     try:
         settings = Settings(
             _positive(_THRESHOLDS, int), _positive(_STEPS_TO_LIVE, int), _budgets(_BUDGETS_MB)
@@ -67,16 +68,18 @@ def main(argv: Sequence[str]) -> int:
         if os.path.isfile(argv[1]) and not os.path.exists(f"{argv[1]}.index"):
             outcomes = {argv[1]: _advise_on_log(argv[1], settings)}
         else:
-            outcomes = _advise_on_checkpoint(argv[1], settings)
+            outcomes, damage = _advise_on_checkpoint(argv[1], settings)
         if _PLOT.value:
             draw(_PLOT.value, outcomes)
+        for error in damage:
+            logging.error("%s", error)
     except CheckpointError as error:
         logging.error("%s", error)
         return 1
     except (LogError, ValueError, OSError, ImportError) as error:
         logging.error("%s", error)
         return 2
-    return 0
+    return 1 if damage else 0
 
 
 def _positive(flag: Any, kind: Any) -> list[Any]:
@@ -106,18 +109,22 @@ def _advise_on_log(path: str, settings: Settings) -> list[Outcome]:
     return _print(advisor, settings)
 
 
-def _advise_on_checkpoint(path: str, settings: Settings) -> dict[str, list[Outcome]]:
-    outcomes = {}
+def _advise_on_checkpoint(
+    path: str, settings: Settings
+) -> tuple[dict[str, list[Outcome]], list[str]]:
+    """Outcomes of the tables that can be read, and what is wrong with the others."""
+    outcomes, damage = {}, []
     for table in read_tables(path):
         if isinstance(table, DamagedTable):
-            raise CheckpointError(f"table {table.name}: {'; '.join(table.errors)}")
+            damage += [f"table {table.name}: {error}" for error in table.errors]
+            continue
         advisor = FrequencyAdvisor(table)
         print(
             f"{table.name}: {advisor.num_ids:,} occurrences of {advisor.num_distinct:,.0f} keys, "
             f"{advisor.num_steps:,} steps, from the frequencies in {path}"
         )
         outcomes[table.name] = _print(advisor, settings)
-    return outcomes
+    return outcomes, damage
 
 
 def _print(advisor: Advisor, settings: Settings) -> list[Outcome]:
