@@ -121,6 +121,14 @@ def test_every_field(writer, partitions, option, tmp_path):
         assert table.saved_bytes >= want["values"].nbytes + want["slots"].nbytes
 
 
+def test_updates_are_those_of_the_partition_that_has_most(tmp_path):
+    table = trained(3)
+    train_step(parts_of(table)[1], [5], NUM_STEPS)
+    path = tf.train.Checkpoint(table=table).save(str(tmp_path / "ckpt"))
+    (found,) = read_tables(path)
+    assert found.updates == content_of(table, eager)["step"] == (NUM_STEPS + 1) * 2
+
+
 @pytest.mark.parametrize("streams", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 def test_every_dtype(dtype, streams, tmp_path):

@@ -3,6 +3,8 @@
 import collections
 import doctest
 import importlib
+import pathlib
+import re
 import time
 from statistics import median
 
@@ -242,3 +244,12 @@ def test_examples_of_the_docstrings(name):
     results = doctest.testmod(module, extraglobs={"fe": fe, "tf": tf})
     assert results.attempted > 0
     assert not results.failed
+
+
+def test_the_example_of_the_documentation():
+    page = (pathlib.Path(__file__).parents[2] / "docs/inspection.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    namespace = {"fe": fe}
+    exec(compile(example, "docs/inspection.md", "exec"), namespace)
+    assert isinstance(namespace["callback"], tf.keras.callbacks.Callback)
+    assert isinstance(namespace["hook"], v1.train.SessionRunHook)
