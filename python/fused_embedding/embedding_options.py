@@ -391,14 +391,16 @@ def to_config(option: Any, serialize: Callable[[Any], Any]) -> Any:
         return {"enum": type(option).__name__, "value": option.value}
     if isinstance(option, tf.DType):
         return option.name
-    if option is None or isinstance(option, str | int | float | tuple):
+    if isinstance(option, tuple):  # JSON has none
+        return [to_config(value, serialize) for value in option]
+    if option is None or isinstance(option, str | int | float):
         return option
     return {"initializer": serialize(option)}
 
 
 def from_config(config: Any, deserialize: Callable[[Any], Any]) -> Any:
     """The option of `to_config`; `deserialize` undoes `serialize`."""
-    if isinstance(config, list):  # JSON has no tuples
+    if isinstance(config, list):
         return tuple(from_config(value, deserialize) for value in config)
     if not isinstance(config, dict):
         return config

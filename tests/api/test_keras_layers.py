@@ -1,4 +1,4 @@
-"""The Keras layer that has an EmbeddingVariable, in fit, evaluate and predict."""
+"""The Keras layers over an EmbeddingVariable, in fit, evaluate and predict."""
 
 import doctest
 import importlib
@@ -19,6 +19,13 @@ LABELS = np.linspace(-1, 1, len(IDS)).astype(np.float32)[:, None]
 
 def initial_rows(table):
     table.upsert(tf.range(NUM_IDS), ROWS)
+
+
+def layer_of(keras, combiner=None, **options):
+    layers = fe.keras.fused_layers(keras)
+    if combiner is None:
+        return layers.Embedding(output_dim=DIM, **options)
+    return layers.EmbeddingBag(output_dim=DIM, combiner=combiner, **options)
 
 
 def rows_of(table):
@@ -52,7 +59,7 @@ def test_fit_is_that_of_keras_embedding(keras, run_eagerly, combiner):
     stock.set_weights([ROWS])
     want = run().history["loss"]
 
-    layer = fe.keras.embedding_layer(keras)(DIM, combiner=combiner)
+    layer = layer_of(keras, combiner)
     pool = mean_pool(keras) if combiner is None else keras.layers.Identity()
     got_model, run = fit(layer, pool, fe.keras.wrap(keras.optimizers.SGD(0.3)))
     initial_rows(layer.table)
@@ -68,7 +75,7 @@ def test_fit_is_that_of_keras_embedding(keras, run_eagerly, combiner):
 
 @EACH_KERAS
 def test_evaluation_changes_nothing(keras):
-    layer = fe.keras.embedding_layer(keras)(DIM, combiner="sum")
+    layer = layer_of(keras, "sum")
     model = model_of(keras, layer, keras.layers.Identity())
     model.compile(fe.keras.wrap(keras.optimizers.Adam()), "mse")
     model.fit(IDS[:2], LABELS[:2], verbose=0)
@@ -88,7 +95,7 @@ def test_evaluation_changes_nothing(keras):
 @EACH_KERAS
 @pytest.mark.parametrize("run_eagerly", [False, True])
 def test_fit_with_another_optimizer_raises(keras, run_eagerly):
-    layer = fe.keras.embedding_layer(keras)(DIM, combiner="sum")
+    layer = layer_of(keras, "sum")
     model = model_of(keras, layer, keras.layers.Identity())
     for optimizer in (keras.optimizers.SGD(), keras.optimizers.Nadam(), "adam"):
         model.compile(optimizer, "mse", run_eagerly=run_eagerly)
@@ -125,7 +132,7 @@ def test_a_table_in_a_layer_of_ones_own(keras, dtype):
 
 @EACH_KERAS
 def test_forms_of_ids(keras):
-    layer = fe.keras.embedding_layer(keras)(DIM, combiner="sum")
+    layer = layer_of(keras, "sum")
     dense = tf.constant([[1, 2], [3, -1], [-1, -1]], tf.int64)
     layer(dense)
     initial_rows(layer.table)
@@ -134,17 +141,15 @@ def test_forms_of_ids(keras):
     ragged = tf.RaggedTensor.from_row_lengths(tf.constant([1, 2, 3], tf.int64), [2, 1, 0])
     for ids in (dense, tf.cast(dense, tf.int32), sparse, ragged):
         assert_close(layer(ids).numpy(), want)
-    each = fe.keras.embedding_layer(keras)(DIM)
+    each = layer_of(keras)
     big = tf.constant([[2**60 + 1, 2**60 + 2]], tf.int64)  # one number as floats
     rows = each(big).numpy()
     assert rows.shape == (1, 2, DIM)
     assert not np.array_equal(rows[0, 0], rows[0, 1])
-    with pytest.raises(ValueError, match="need a combiner"):
-        each(sparse)
 
 
 def trained_model(keras, epochs=1):
-    layer = fe.keras.embedding_layer(keras)(DIM, combiner="sum", name="ids")
+    layer = layer_of(keras, "sum", name="ids")
     model = model_of(keras, layer, keras.layers.Identity())
     model.compile(fe.keras.wrap(keras.optimizers.Adam(0.1)), "mse")
     model.fit(IDS, LABELS, batch_size=4, epochs=epochs, shuffle=False, verbose=0)
@@ -195,24 +200,6 @@ def test_saved_model_of_a_model(keras, tmp_path):
     loaded = tf.saved_model.load(tmp_path / "model")
     (got,) = loaded.signatures["serving_default"](tf.constant(IDS)).values()
     assert_close(got.numpy(), want)
-
-
-@EACH_KERAS
-def test_config_shape_and_dtype(keras):
-    make = fe.keras.embedding_layer(keras)
-    assert make is fe.keras.embedding_layer(keras)
-    layer = make(
-        DIM, combiner="sqrtn", max_norm=2.0, default_id=3, name="ids", dtype="mixed_float16"
-    )
-    copy = make.from_config(layer.get_config())
-    assert copy.get_config() == layer.get_config()
-    assert (copy.combiner, copy.max_norm, copy.default_id) == ("sqrtn", 2.0, 3)
-    assert tuple(layer.compute_output_shape((None, 7))) == (None, DIM)
-    assert tuple(make(DIM).compute_output_shape((None, 7))) == (None, 7, DIM)
-    assert layer(IDS).dtype == tf.float16
-    assert layer.table.dtype == tf.float32
-    with pytest.raises(NotImplementedError, match="initializer or an ev_option"):
-        make(DIM, initializer="ones").get_config()
 
 
 def test_variable_errors():

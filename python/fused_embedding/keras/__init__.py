@@ -1,11 +1,11 @@
-"""Keras: optimizers that train EmbeddingVariables and ordinary tables, and a layer that has one.
+"""Keras: optimizers and layers for EmbeddingVariables and ordinary tables.
 
 For Keras 3, tf_keras, and tf.keras, which is one of the two.
 """
 
-from fused_embedding.keras import optimizers
+from fused_embedding.keras import layers, optimizers
 from fused_embedding.keras.fused import fused_optimizers
-from fused_embedding.keras.layers import embedding_layer
+from fused_embedding.keras.layers import fused_layers
 from fused_embedding.keras.optimizers import wrap
 from fused_embedding.keras.statistics import statistics_callback
 from fused_embedding.keras.variables import variable
@@ -18,3 +18,4 @@ __all__ = [
     "variable",
     "wrap",
 ]
+__all__ = ["fused_layers", "fused_optimizers", "layers", "optimizers", "variable", "wrap"]

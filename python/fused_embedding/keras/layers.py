@@ -1,156 +1,100 @@
-"""A Keras layer that has an EmbeddingVariable."""
+"""Keras layers that look ids up with fe.nn, in ordinary weights or in an EmbeddingVariable."""
 
-import contextlib
 import functools
+from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from fused_embedding import nn
-from fused_embedding.checkpoint.content import content_dtypes, export_whole, import_whole
-from fused_embedding.embedding_scope import get_embedding_variable
-from fused_embedding.embedding_variable import EmbeddingVariable, as_keys
-from fused_embedding.inference import inference
 from fused_embedding.keras.optimizers import PACKAGE, keras_of, register
-from fused_embedding.keras.variables import variable
+from fused_embedding.keras.table_layer import TableLayer
+from fused_embedding.lookup_options import make_options
 
 
-def _as_sparse(ids: tf.Tensor) -> tf.SparseTensor:
-    """Dense ids whose negative ones are padding."""
-    indices = tf.where(ids >= 0)
-    return tf.SparseTensor(indices, tf.gather_nd(ids, indices), tf.shape(ids, tf.int64))
+def _kind(ids: Any) -> str:
+    """What ids, or their weights, are: they must be of one kind."""
+    if isinstance(ids, tf.SparseTensor):
+        return "SparseTensor"
+    return "RaggedTensor" if isinstance(ids, tf.RaggedTensor) else "dense tensor"
 
 
-def _look_up(layer: Any, ids: Any) -> tf.Tensor:
-    is_sparse = isinstance(ids, tf.SparseTensor | tf.RaggedTensor)
-    if layer.combiner is not None:
-        return nn.fused_safe_embedding_lookup_sparse(
-            layer.table,
-            ids if is_sparse else _as_sparse(as_keys(ids)),
-            combiner=layer.combiner,
-            max_norm=layer.max_norm,
-            default_id=layer.default_id,
-        )
-    if is_sparse:
-        raise ValueError(
-            f"the layer {layer.name!r} was called with {ids}; sparse and ragged ids need a "
-            'combiner: "sum", "mean" or "sqrtn"'
-        )
-    return tf.nn.embedding_lookup(layer.table, as_keys(ids))
+class _Embedding(TableLayer):
+    """Embeddings of ids: keras.layers.Embedding, over ordinary weights or over a table.
 
+    `Embedding(1000, 16)` has 1000 rows. `Embedding(output_dim=16)` has an EmbeddingVariable: any
+    int64 is an id. With training=False, a table is not changed; ids without a row read their first
+    value.
 
-def _as_array(tensor: tf.Tensor) -> np.ndarray:
-    """A tensor for a file of Keras, whose numpy strings lose what an empty one is."""
-    if tensor.dtype != tf.string:
-        return tensor.numpy()
-    return np.frombuffer(tf.io.serialize_tensor(tensor).numpy(), np.uint8)
-
-
-def _as_tensor(array: Any, dtype: tf.DType) -> tf.Tensor:
-    values = np.asarray(array)
-    if dtype != tf.string:
-        return tf.constant(values, dtype)
-    return tf.io.parse_tensor(values.tobytes(), tf.string)
-
-
-class _Embedding:
-    """Embeddings of ids without a vocabulary.
-
-    Call it with int32 or int64 ids: dense of any shape, or with a combiner a SparseTensor, a
-    RaggedTensor, or dense `[batch, ids]` whose negative ids are padding. With training=False
-    it changes nothing; ids without a row read their first value.
+    Call it with int32 or int64 ids: a dense tensor of any shape, a RaggedTensor, or a SparseTensor,
+    whose places without an id read id 0, as in stock.
 
     Args:
-        output_dim: Length of an embedding.
-        combiner: None: `[..., dim]`, an embedding for each id; "sum", "mean" or "sqrtn":
-            `[batch, dim]`, those of a row combined.
-        initializer: First value of a row: as of fe.get_embedding_variable.
-        ev_option: fe.EmbeddingVariableOption: filters, expiry, bounds.
-        max_norm: L2 norm that each embedding is clipped to before it is combined.
-        default_id: Id of rows without ids; None: zeros.
+        input_dim: Number of rows; None: an EmbeddingVariable.
+        output_dim: Length of a row.
+        embeddings_initializer: First values, as of keras.layers.Embedding; None: its "uniform",
+            and for a table that of fe.get_embedding_variable.
+        embeddings_regularizer: As of keras.layers.Embedding; not for a table.
+        embeddings_constraint: As of keras.layers.Embedding; not for a table.
+        ev_option: fe.EmbeddingVariableOption: filters, expiry, bounds. With one the layer has an
+            EmbeddingVariable, whatever `input_dim` is.
+        mask_zero: Whether later layers skip the places of id 0.
         **kwargs: As of keras.layers.Layer.
     """
 
-    name: str
-    dtype: Any
-    trainable: bool
-    compute_dtype: Any
-    _is_keras_3: bool
+    supports_masking: bool
 
     def __init__(
         self,
-        output_dim: int,
-        combiner: str | None = None,
+        input_dim: int | None = None,
+        output_dim: int | None = None,
         *,
-        initializer: Any = None,
-        ev_option: Any = None,
-        max_norm: float | None = None,
-        default_id: int | None = None,
+        mask_zero: bool = False,
         **kwargs: Any,
     ) -> None:
-        # Keras casts what a layer is called with to float: above 2^24 ids would change.
-        super().__init__(**{"autocast": False, **kwargs})
-        self.supports_jit = False  # XLA knows no tables
-        self.output_dim = output_dim
-        self.combiner = combiner
-        self.initializer = initializer
-        self.ev_option = ev_option
-        self.max_norm = max_norm
-        self.default_id = default_id
+        super().__init__(input_dim, output_dim, **kwargs)
+        self.mask_zero = mask_zero
+        self.supports_masking = mask_zero
 
-    def build(self, input_shape: Any) -> None:
-        table = get_embedding_variable(
-            f"{self.name}/embeddings",
-            self.output_dim,
-            value_dtype=getattr(self, "variable_dtype", None) or self.dtype,
-            initializer=self.initializer,
-            trainable=self.trainable,
-            ev_option=self.ev_option,
-        )
-        # tf_keras tracks the table itself, Keras 3 its own variables.
-        self.embeddings = variable(table) if self._is_keras_3 else table
-        self.built = True
-
-    @property
-    def table(self) -> EmbeddingVariable:
-        """The EmbeddingVariable, once the layer is built."""
-        held = self.embeddings
-        return held if isinstance(held, EmbeddingVariable) else held._value
-
-    def call(self, inputs: Any, training: Any = None) -> tf.Tensor:
+    def call(self, inputs: Any, training: Any = None) -> Any:
         """Looks ids up.
 
         Args:
-            inputs: Ids: see the class.
-            training: False: the table is not changed; nor is it by a layer that is not trainable.
+            inputs: `[...]` ids.
+            training: False: a table is not changed; nor is it by a layer that is not trainable.
 
         Returns:
-            `[..., dim]` or, with a combiner, `[batch, dim]`.
+            `[..., dim]`; of ragged ids ragged.
         """
-        is_frozen = training is False or not self.trainable
-        with inference() if is_frozen else contextlib.nullcontext():
-            rows = _look_up(self, inputs)
+        ids = self._checked_ids(inputs)
+        with self._reading(training):
+            rows = self._look_up(ids)
         return tf.cast(rows, self.compute_dtype)
 
-    def save_own_variables(self, store: Any) -> None:
-        """Writes the table into a file of Keras: rows, slots and all.
+    def _look_up(self, ids: Any) -> Any:
+        if isinstance(ids, tf.RaggedTensor):
+            return ids.with_flat_values(self._look_up(ids.flat_values))
+        if isinstance(ids, tf.SparseTensor):
+            rows = nn.fused_safe_embedding_lookup_sparse(
+                self._params, tf.sparse.expand_dims(ids, -1), combiner="sum", default_id=0
+            )
+            rows.set_shape(ids.shape.concatenate([self.output_dim]))
+            return rows
+        return nn.group_embedding_lookup([self._params], [ids])[0]
+
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+        """Where ids are not 0, if `mask_zero` is set.
 
         Args:
-            store: What takes arrays by name.
-        """
-        for name, value in export_whole([self.table]).items():
-            store[name] = _as_array(value)
+            inputs: Ids.
+            mask: Not looked at.
 
-    def load_own_variables(self, store: Any) -> None:
-        """Replaces the table's content by that of a file.
-
-        Args:
-            store: What gives arrays by name.
+        Returns:
+            Booleans of their shape, or None.
         """
-        dtypes = content_dtypes(self.table)
-        content = {name: _as_tensor(store[name], dtype) for name, dtype in dtypes.items()}
-        import_whole([self.table], content)
+        if not self.mask_zero:
+            return None
+        return (self._keras.ops if self._is_keras_3 else tf).not_equal(inputs, 0)
 
     def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
         """Shape of the result.
@@ -159,28 +103,152 @@ class _Embedding:
             input_shape: Shape of the ids.
 
         Returns:
-            See call.
+            That with `output_dim` appended.
         """
-        shape = tuple(input_shape)
-        return (*(shape if self.combiner is None else shape[:-1]), self.output_dim)
+        return (*input_shape, self.output_dim)
+
+    def compute_output_spec(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """As of the base class; ragged for ragged ids.
+
+        Args:
+            inputs: Symbolic ids.
+            *args: As of call.
+            **kwargs: As of call.
+
+        Returns:
+            A KerasTensor.
+        """
+        spec = super().compute_output_spec(inputs, *args, **kwargs)
+        if not getattr(inputs, "ragged", False):
+            return spec
+        return self._keras.KerasTensor(spec.shape, dtype=spec.dtype, ragged=True)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments, but for `initializer` and `ev_option`, which have no config.
+        """The arguments.
 
         Returns:
             A dictionary.
-
-        Raises:
-            NotImplementedError: If one of those two was given.
         """
-        if self.initializer is not None or self.ev_option is not None:
-            raise NotImplementedError(
-                f"the layer {self.name!r} has an initializer or an ev_option, which cannot be "
-                "written to a configuration; use save_weights or tf.train.Checkpoint"
+        return {**super().get_config(), "mask_zero": self.mask_zero}
+
+
+class _EmbeddingBag(TableLayer):
+    """Embeddings of the ids of a row, combined: tf.nn.safe_embedding_lookup_sparse as a layer.
+
+    `EmbeddingBag(1000, 16)` has 1000 rows. `EmbeddingBag(output_dim=16)` has an EmbeddingVariable:
+    any id >= 0 has a row. With training=False, a table is not changed; ids without a row read
+    their first value.
+
+    Call it with int32 or int64 ids: a SparseTensor, a RaggedTensor of rank 2, or a dense tensor
+    `[..., ids in a row]`; ids < 0 are padding. Weights of the ids, if any, are of the same kind and
+    shape: `layer(ids, weights=weights)`.
+
+    Args:
+        input_dim: Number of rows; None: an EmbeddingVariable.
+        output_dim: Length of a row.
+        combiner: "sum": sum(w e). "mean": sum(w e) / sum(w). "sqrtn": sum(w e) / sqrt(sum(w^2)).
+        embeddings_initializer: First values, as of keras.layers.Embedding; None: its "uniform",
+            and for a table that of fe.get_embedding_variable.
+        embeddings_regularizer: As of keras.layers.Embedding; not for a table.
+        embeddings_constraint: As of keras.layers.Embedding; not for a table.
+        ev_option: fe.EmbeddingVariableOption: filters, expiry, bounds. With one the layer has an
+            EmbeddingVariable, whatever `input_dim` is.
+        max_norm: L2 norm that each embedding is clipped to before it is combined.
+        default_id: Id whose embedding rows without ids get; None: zeros.
+        **kwargs: As of keras.layers.Layer.
+    """
+
+    def __init__(
+        self,
+        input_dim: int | None = None,
+        output_dim: int | None = None,
+        *,
+        combiner: str = "mean",
+        max_norm: float | None = None,
+        default_id: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(input_dim, output_dim, **kwargs)
+        options = make_options(combiner, max_norm, default_id)  # raises
+        self.combiner = options.combiner
+        self.max_norm = options.max_norm
+        self.default_id = options.default_id
+
+    def call(self, inputs: Any, weights: Any = None, training: Any = None) -> tf.Tensor:
+        """Looks ids up and combines those of a row.
+
+        Args:
+            inputs: `[..., ids in a row]` ids.
+            weights: Weight of each id, of the kind and shape of `inputs`; None: all 1. Ids with a
+                weight that is not > 0 are dropped unless the combiner is "sum".
+            training: False: a table is not changed; nor is it by a layer that is not trainable.
+
+        Returns:
+            `[..., dim]`.
+        """
+        ids = self._checked_ids(inputs)
+        if weights is not None:
+            weights = self._checked_weights(weights, ids)
+        is_dense = not isinstance(ids, tf.SparseTensor | tf.RaggedTensor)
+        if is_dense and weights is not None:
+            weights = tf.reshape(weights, [-1])
+        with self._reading(training):
+            rows = nn.fused_safe_embedding_lookup_sparse(
+                self._params,
+                self._as_ragged(ids) if is_dense else ids,
+                weights,
+                combiner=self.combiner,  # type: ignore[arg-type]  # checked
+                max_norm=self.max_norm,
+                default_id=self.default_id,
             )
+        if is_dense and ids.shape.rank != 2:
+            rows = tf.reshape(rows, tf.concat([tf.shape(ids)[:-1], [self.output_dim]], axis=0))
+        rows.set_shape(self.compute_output_shape(ids.shape))
+        return tf.cast(rows, self.compute_dtype)
+
+    def _as_ragged(self, ids: tf.Tensor) -> tf.RaggedTensor:
+        """Dense ids as rows of one length, for a lookup that knows no others and prunes padding."""
+        if ids.shape.rank is None or ids.shape.rank < 2:
+            raise ValueError(
+                f"the layer {self.name!r} was called with ids of shape {ids.shape}, but "
+                "[batch, ids in a row] is required; for one id in a row, append a dimension: "
+                "ids[:, None]"
+            )
+        shape = tf.shape(ids, tf.int64)
+        return tf.RaggedTensor.from_uniform_row_length(
+            tf.reshape(ids, [-1]), shape[-1], nrows=tf.reduce_prod(shape[:-1]), validate=False
+        )
+
+    def _checked_weights(self, weights: Any, ids: Any) -> Any:
+        is_tensor = isinstance(weights, tf.SparseTensor | tf.RaggedTensor)
+        weights = weights if is_tensor else tf.convert_to_tensor(weights)
+        if _kind(weights) != _kind(ids) or not weights.shape.is_compatible_with(ids.shape):
+            raise ValueError(
+                f"the layer {self.name!r} was called with weights that are a {_kind(weights)} of "
+                f"shape {weights.shape}, and ids that are a {_kind(ids)} of shape {ids.shape}; "
+                "pass a weight for each id, in the same way"
+            )
+        return weights
+
+    def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
+        """Shape of the result.
+
+        Args:
+            input_shape: Shape of the ids.
+
+        Returns:
+            That with `output_dim` in the place of the last dimension.
+        """
+        return (*tuple(input_shape)[:-1], self.output_dim)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments.
+
+        Returns:
+            A dictionary.
+        """
         return {
-            **super().get_config(),  # type: ignore[misc]
-            "output_dim": self.output_dim,
+            **super().get_config(),
             "combiner": self.combiner,
             "max_norm": self.max_norm,
             "default_id": self.default_id,
@@ -188,30 +256,48 @@ class _Embedding:
 
 
 @functools.cache
-def _embedding_class(keras: Any) -> Any:
+def _layer_classes(keras: Any) -> SimpleNamespace:
     register(keras)
-    bases = (_Embedding, keras.layers.Layer)
+    as_serializable = keras.saving.register_keras_serializable(package=PACKAGE)
     attributes = {
         "__module__": __name__,
-        "__doc__": _Embedding.__doc__,
+        "_keras": keras,
         "_is_keras_3": hasattr(keras, "Variable"),
     }
-    layer = type("Embedding", bases, attributes)
-    return keras.saving.register_keras_serializable(package=PACKAGE)(layer)
+    return SimpleNamespace(
+        **{
+            name: as_serializable(
+                type(name, (mixin, keras.layers.Layer), {**attributes, "__doc__": mixin.__doc__})
+            )
+            for name, mixin in _MIXINS.items()
+        }
+    )
 
 
-def embedding_layer(keras: Any = None) -> Any:
-    """The class of layers that have an EmbeddingVariable, for one Keras.
+# THE list of layers.
+_MIXINS: dict[str, Any] = {"Embedding": _Embedding, "EmbeddingBag": _EmbeddingBag}
+
+
+def fused_layers(keras: Any = None) -> SimpleNamespace:
+    """The layers of one Keras that look up with fe.nn: docs/training.md#layers.
+
+    Call this before a model that was saved with them is loaded, so that Keras knows them.
 
     Args:
         keras: The module whose layers it is for: keras, tf_keras, tf.keras; None: tf.keras.
 
     Returns:
-        A keras.layers.Layer: `Embedding(output_dim, combiner=None, initializer=None,
-        ev_option=None, max_norm=None, default_id=None)`, described in its docstring.
+        Embedding and EmbeddingBag. `fe.keras.layers` has those for tf.keras.
 
-    >>> layer = fe.keras.embedding_layer()(output_dim=4, combiner="sum")
+    >>> layer = fe.keras.fused_layers().EmbeddingBag(output_dim=4, combiner="sum")
     >>> layer(tf.constant([[7, 1 << 60], [7, -1]])).shape
     TensorShape([2, 4])
     """
-    return _embedding_class(keras_of((keras or tf.keras).layers.Layer))
+    return _layer_classes(keras_of((keras or tf.keras).layers.Layer))
+
+
+def __getattr__(name: str) -> Any:
+    """Those of tf.keras, which is imported when the first of them is asked for."""
+    if name not in _MIXINS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(fused_layers(), name)

@@ -25,6 +25,9 @@ def _keras_3_variable(keras: Any) -> type:
             self._value = table
             self._autocast = False  # a table cannot be cast
 
+        def _deferred_initialize(self) -> None:
+            """Nothing: while shapes are inferred Keras makes no values, but the table is there."""
+
         # What tf.train.Checkpoint and SavedModels find is the table, as a child of this.
 
         def _trackable_children(self, *args: Any, **kwargs: Any) -> dict[str, Any]:

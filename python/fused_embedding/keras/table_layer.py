@@ -1,0 +1,260 @@
+"""What Keras layers with a table have in common: the table, its files, its configuration."""
+
+import contextlib
+import numbers
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from fused_embedding.checkpoint.content import content_dtypes, export_whole, import_whole
+from fused_embedding.embedding_options import EmbeddingVariableOption, from_config, to_config
+from fused_embedding.embedding_scope import get_embedding_variable
+from fused_embedding.embedding_variable import EmbeddingVariable
+from fused_embedding.inference import inference
+from fused_embedding.keras.variables import variable
+
+
+def _as_array(tensor: tf.Tensor) -> np.ndarray:
+    """A tensor for a file of Keras, whose numpy strings lose what an empty one is."""
+    if tensor.dtype != tf.string:
+        return tensor.numpy()
+    return np.frombuffer(tf.io.serialize_tensor(tensor).numpy(), np.uint8)
+
+
+def _as_tensor(array: Any, dtype: tf.DType) -> tf.Tensor:
+    values = np.asarray(array)
+    if dtype != tf.string:
+        return tf.constant(values, dtype)
+    return tf.io.parse_tensor(values.tobytes(), tf.string)
+
+
+def _size(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+        raise ValueError(
+            f"{name} must be an integer > 0, got {value!r}; Embedding(1000, 16) has 1000 rows of "
+            "length 16, Embedding(output_dim=16) any number of them"
+        )
+    return int(value)
+
+
+class TableLayer:
+    """What stands before a Keras's Layer in the bases of a layer whose weights are one table."""
+
+    name: str
+    dtype: Any
+    trainable: bool
+    built: bool
+    compute_dtype: Any
+    embeddings: Any
+    add_weight: Any
+    _keras: Any  # the module
+    _is_keras_3: bool  # it tracks variables of its own class alone
+
+    def __init__(
+        self,
+        input_dim: int | None = None,
+        output_dim: int | None = None,
+        *,
+        embeddings_initializer: Any = None,
+        embeddings_regularizer: Any = None,
+        embeddings_constraint: Any = None,
+        ev_option: EmbeddingVariableOption | None = None,
+        **kwargs: Any,
+    ) -> None:
+        num_rows = None if input_dim is None else _size("input_dim", input_dim)
+        dim = _size("output_dim", output_dim)
+        if not isinstance(ev_option, EmbeddingVariableOption | None):
+            raise TypeError(f"ev_option must be an fe.EmbeddingVariableOption, got {ev_option!r}")
+        # Keras casts what a layer is called with to float: above 2^24 ids would change.
+        super().__init__(autocast=False, **kwargs)  # type: ignore[call-arg]
+        self.supports_jit = False  # XLA knows no ops of ours
+        self.input_dim = num_rows
+        self.output_dim = dim
+        self.embeddings_initializer = self._as_initializer(embeddings_initializer)
+        self.embeddings_regularizer = self._keras.regularizers.get(embeddings_regularizer)
+        self.embeddings_constraint = self._keras.constraints.get(embeddings_constraint)
+        self.ev_option = ev_option
+        if self._has_table and (self.embeddings_regularizer or self.embeddings_constraint):
+            raise ValueError(
+                f"the layer {self.name!r} has no input_dim, or an ev_option, and so an "
+                "EmbeddingVariable, which embeddings_regularizer and embeddings_constraint cannot "
+                "read as a whole; leave them out, or regularize the layer's output"
+            )
+
+    @classmethod
+    def _as_initializer(cls, given: Any) -> Any:
+        """What a name or a configuration stands for. Tables take more than Keras's `get` does."""
+        initializers = cls._keras.initializers
+        if isinstance(given, str):
+            return initializers.get(given)
+        return initializers.deserialize(given) if isinstance(given, dict) else given
+
+    @property
+    def _has_table(self) -> bool:
+        return self.input_dim is None or self.ev_option is not None
+
+    # --- The table ---
+
+    def build(self, input_shape: Any = None) -> None:
+        """Makes the weights.
+
+        Args:
+            input_shape: Not looked at.
+        """
+        if not self.built:
+            self.embeddings = self._new_table() if self._has_table else self._new_weights()
+            self.built = True
+
+    def _new_table(self) -> Any:
+        table = get_embedding_variable(
+            f"{self.name}/embeddings",
+            self.output_dim,
+            value_dtype=getattr(self, "variable_dtype", None) or self.dtype,
+            initializer=self.embeddings_initializer,
+            trainable=self.trainable,
+            ev_option=self.ev_option,
+        )
+        # tf_keras tracks the table itself, Keras 3 its own variables.
+        return variable(table) if self._is_keras_3 else table
+
+    def _new_weights(self) -> Any:
+        initializer = self.embeddings_initializer
+        return self.add_weight(
+            shape=(self.input_dim, self.output_dim),
+            initializer="uniform" if initializer is None else initializer,
+            name="embeddings",
+            regularizer=self.embeddings_regularizer,
+            constraint=self.embeddings_constraint,
+            # Keras 3 has no such argument in its first versions; see _params.
+            **({} if self._is_keras_3 else {"experimental_autocast": False}),
+        )
+
+    @property
+    def table(self) -> EmbeddingVariable:
+        """The EmbeddingVariable, once the layer is built.
+
+        Raises:
+            AttributeError: For a layer that has ordinary weights, which are `embeddings`.
+        """
+        held = self._params
+        if not isinstance(held, EmbeddingVariable):
+            raise AttributeError(
+                f"the layer {self.name!r} has input_dim = {self.input_dim} and so no "
+                "EmbeddingVariable; its weights are layer.embeddings"
+            )
+        return held
+
+    @property
+    def _params(self) -> Any:
+        """What fe.nn reads: not the value of a keras.Variable, of which Keras may make a cast."""
+        held = self.embeddings
+        if not self._is_keras_3:
+            return held
+        return held.value if held._value is None else held._value  # None: while shapes are inferred
+
+    def _reading(self, training: Any) -> Any:
+        """The context of a lookup."""
+        is_frozen = training is False or not self.trainable
+        return inference() if is_frozen else contextlib.nullcontext()
+
+    def _checked_ids(self, ids: Any) -> Any:
+        """Ids as a tensor, if they are what can be looked up."""
+        is_tensor = isinstance(ids, tf.SparseTensor | tf.RaggedTensor)
+        ids = ids if is_tensor else tf.convert_to_tensor(ids)
+        self._check_dtype(ids)
+        return ids
+
+    def _check_dtype(self, ids: Any) -> None:
+        if tf.as_dtype(ids.dtype) not in (tf.int32, tf.int64):
+            raise TypeError(
+                f"the layer {self.name!r} was called with ids of dtype "
+                f"{tf.as_dtype(ids.dtype).name}, but int32 or int64 is required; give an Input its "
+                'dtype: keras.Input(shape, dtype="int64")'
+            )
+
+    def compute_output_spec(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Shape and dtype of a symbolic result, in Keras 3.
+
+        Args:
+            inputs: Symbolic ids.
+            *args: As of call.
+            **kwargs: As of call.
+
+        Returns:
+            A KerasTensor.
+        """
+        self._check_dtype(inputs)
+        return super().compute_output_spec(inputs, *args, **kwargs)  # type: ignore[misc]
+
+    # --- Files ---
+
+    def save_own_variables(self, store: Any) -> None:
+        """Writes the weights into a file of Keras; of a table rows, slots and all.
+
+        Args:
+            store: What takes arrays by name.
+        """
+        if not self._has_table:
+            super().save_own_variables(store)  # type: ignore[misc]
+            return
+        for name, value in export_whole([self.table]).items():
+            store[name] = _as_array(value)
+
+    def load_own_variables(self, store: Any) -> None:
+        """Replaces the weights, or the content of the table, by those of a file.
+
+        Args:
+            store: What gives arrays by name.
+
+        Raises:
+            ValueError: If the file has a table where the layer has none, or the other way round.
+        """
+        if not self._has_table:
+            super().load_own_variables(store)  # type: ignore[misc]
+            return
+        dtypes = content_dtypes(self.table)
+        missing = sorted(set(dtypes) - set(store.keys()))
+        if missing:
+            raise ValueError(
+                f"the layer {self.name!r} has an EmbeddingVariable, but the file has "
+                f"{sorted(store.keys())} for it and not {missing}; load it into the layer that "
+                "was saved: one with input_dim, if it had that"
+            )
+        content = {name: _as_tensor(store[name], dtype) for name, dtype in dtypes.items()}
+        import_whole([self.table], content)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments.
+
+        Returns:
+            A dictionary.
+        """
+        keras = self._keras
+
+        def serialize(initializer: Any) -> Any:
+            has_config = hasattr(initializer, "get_config")
+            return keras.initializers.serialize(initializer) if has_config else initializer
+
+        return {
+            **super().get_config(),  # type: ignore[misc]
+            "input_dim": self.input_dim,
+            "output_dim": self.output_dim,
+            "embeddings_initializer": serialize(self.embeddings_initializer),
+            "embeddings_regularizer": keras.regularizers.serialize(self.embeddings_regularizer),
+            "embeddings_constraint": keras.constraints.serialize(self.embeddings_constraint),
+            "ev_option": self.ev_option and to_config(self.ev_option, serialize),
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Any:
+        """The layer of `get_config`.
+
+        Args:
+            config: What that returned.
+
+        Returns:
+            A layer that is not built.
+        """
+        option = from_config(config["ev_option"], cls._as_initializer)
+        return super().from_config({**config, "ev_option": option})  # type: ignore[misc]
