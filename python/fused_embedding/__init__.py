@@ -3,12 +3,13 @@
 `fe.nn` looks up, `fe.feature_column` has columns with `do_fusion`, `fe.get_embedding_variable`
 makes tables without a vocabulary (`fe.one_embedding` and `fe.dynamicemb` by the APIs of OneFlow and
 NVIDIA), `fe.train` and `fe.keras` train them, `fe.raw_ops` are the ops,
-`fe.compat.v1.nn` stands in for tf.compat.v1.nn.
+`fe.compat.v1.nn` stands in for tf.compat.v1.nn; `fe.damo` is Damo-Embedding's API.
 """
 
 from fused_embedding import (
     compat,
     convert,
+    damo,
     dynamicemb,
     feature_column,
     gradients,
@@ -60,6 +61,7 @@ __all__ = [
     "StorageType",
     "compat",
     "convert",
+    "damo",
     "dynamicemb",
     "explain",
     "export_for_serving",

@@ -7,7 +7,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from fused_embedding.keras.rules import RULES, base_of, has_weight_decay, step_of
+from fused_embedding.keras.rules import (
+    RULES,
+    base_of,
+    has_weight_decay,
+    own_rule_of,
+    step_number,
+    step_of,
+)
 from fused_embedding.keras.variables import table_of
 from fused_embedding.train.apply import (
     TableUpdate,
@@ -97,18 +104,25 @@ def _train_tables(optimizer: Any, pairs: Pairs) -> Pairs:
 
 def _update_tables(optimizer: Any, pairs: Pairs) -> None:
     make_step, learning_rate = step_of(optimizer), _learning_rate(optimizer)
-    steps: dict[bool, tuple[str, tf.Tensor]] = {}
+    steps: dict[Any, tuple[str, tf.Tensor]] = {}
     updates = []
     for grad, variable in pairs:
         table = table_of(variable)
-        if table is not None:
-            decays = has_weight_decay(optimizer, variable)
-            if decays not in steps:
-                rule, numbers = make_step(optimizer, learning_rate, variable)
-                steps[decays] = rule, pack_hyperparameters(numbers)
-            prefix = slot_prefix(optimizer, optimizer.name, table)
-            rule, hyperparameters = steps[decays]
-            updates.append(TableUpdate(table, grad, rule, prefix, hyperparameters))
+        if table is None:
+            continue
+        own = own_rule_of(table)
+        kind = own or has_weight_decay(optimizer, variable)
+        if kind not in steps:
+            step = (
+                make_step(optimizer, learning_rate, variable)
+                if own is None
+                else own.make_step(step_number(optimizer))
+            )
+            steps[kind] = step.rule, pack_hyperparameters(step.hyperparameters)
+        owner = own or optimizer
+        prefix = slot_prefix(owner, owner.name, table)
+        rule, hyperparameters = steps[kind]
+        updates.append(TableUpdate(table, grad, rule, prefix, hyperparameters))
     apply_embedding_gradients(updates)
 
 

@@ -4,6 +4,7 @@ Keras 3 and tf_keras have the same classes, formulas and attributes. Their formu
 those of the v1 optimizers of the same name.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -39,10 +40,15 @@ def _rmsprop(optimizer: Any, lr: Any, _: Any) -> Step:
     )
 
 
+def step_number(optimizer: Any) -> tf.Tensor:
+    """Number of the step that is being made, from 1 on, float64."""
+    return tf.cast(tf.convert_to_tensor(optimizer.iterations), tf.float64) + 1
+
+
 def adam_hyperparameters(optimizer: Any, lr: Any) -> list[Any]:
     """What "adam" reads, and "adamw" begins with."""
     betas = [optimizer.beta_1, optimizer.beta_2]
-    step = tf.cast(tf.convert_to_tensor(optimizer.iterations), tf.float64) + 1
+    step = step_number(optimizer)
     powers = [tf.constant(beta, tf.float64) ** step for beta in betas]
     epsilon = optimizer.epsilon
     if getattr(optimizer, "adaptive_epsilon", False):  # tf_keras of TensorFlow 2.17
@@ -70,6 +76,32 @@ def _ftrl(optimizer: Any, lr: Any, _: Any) -> Step:
             optimizer.initial_accumulator_value,
         ],
     )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class OwnRule:
+    """What trains one table, whichever optimizer trains the other variables of the model.
+
+    Attributes:
+        name: Name of its slots in the table.
+        make_step: The step at a number of steps, a float64 scalar that counts from 1.
+    """
+
+    name: str
+    make_step: Callable[[tf.Tensor], Step]
+
+    def give_to(self, table: Any) -> None:
+        """Lets it train a table from now on.
+
+        Args:
+            table: An EmbeddingVariable.
+        """
+        table.__dict__["_own_rule"] = self
+
+
+def own_rule_of(table: Any) -> OwnRule | None:
+    """The rule that a table was given, if any."""
+    return table.__dict__.get("_own_rule")
 
 
 # THE list of Keras optimizers that train EmbeddingVariables: the step of one, at a learning
