@@ -165,7 +165,8 @@ def test_mask_zero(keras):
 @EACH_HOLDER
 @pytest.mark.parametrize("name", ["Embedding", "EmbeddingBag"])
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float64"])
-def test_policies_cast_results_and_never_ids(keras, holder, name, policy):
+@pytest.mark.parametrize("is_in_model", [False, True])
+def test_policies_cast_results_and_never_ids(keras, holder, name, policy, is_in_model):
     """2049 and 2050 are one number as float16, 257 and 258 as bfloat16."""
     big = np.array([[2049, 2050], [257, 258]], np.int64)
     options = {"input_dim": 3000} if holder == "weights" else {}
@@ -179,7 +180,7 @@ def test_policies_cast_results_and_never_ids(keras, holder, name, policy):
         inputs = keras.Input((2,), dtype="int64")
         model = keras.Model(inputs, layer(inputs))
         with tf.GradientTape() as tape:
-            out = model(big, training=True)
+            out = (model if is_in_model else layer)(big, training=True)
             loss = tf.reduce_sum(tf.cast(out, tf.float32) ** 2)
         grad = tape.gradient(loss, variable_of(layer))
     finally:
@@ -194,6 +195,16 @@ def test_policies_cast_results_and_never_ids(keras, holder, name, policy):
         rows = tf.nn.embedding_lookup(variable_of(layer), big)
     want = tf.cast(rows if name == "Embedding" else tf.reduce_sum(rows, 1), compute)
     assert np.array_equal(out.numpy(), want.numpy())
+
+
+@EACH_KERAS
+def test_policies_do_not_cast_weights_of_ids(keras):
+    """As float16, 2049 would be 2048."""
+    layer = fe.keras.fused_layers(keras).EmbeddingBag(
+        4, DIM, combiner="sum", embeddings_initializer="ones", dtype="mixed_float16"
+    )
+    out = layer(tf.constant([[1, 2]]), weights=tf.constant([[2049.0, -2048.0]]))
+    assert np.array_equal(out.numpy(), np.ones((1, DIM), np.float16))
 
 
 # --- Shapes ---

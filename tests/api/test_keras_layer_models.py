@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from keras_cases import KERASES
+from keras_cases import KERASES, is_keras_3
 from keras_layer_cases import (
     DIM,
     HOLDERS,
@@ -105,10 +105,12 @@ def test_stock_layers_are_replaced_by_name(keras, tmp_path):
     fit(stock, keras.optimizers.SGD(0.25))
     fit(fused, keras.optimizers.SGD(0.25))
     assert_close(fused.predict(IDS, verbose=0), stock.predict(IDS, verbose=0), terms=128)
-    fit(stock, keras.optimizers.SGD(0.25))
-    stock.save_weights(tmp_path / "stock.weights.h5")
-    fused.load_weights(tmp_path / "stock.weights.h5")
-    assert_close(fused.predict(IDS, verbose=0), stock.predict(IDS, verbose=0))
+    for writer, reader in ((stock, fused), (fused, stock)):
+        fit(writer, keras.optimizers.SGD(0.25))
+        writer.save_weights(tmp_path / "ids.weights.h5")
+        assert not np.allclose(reader.predict(IDS, verbose=0), writer.predict(IDS, verbose=0))
+        reader.load_weights(tmp_path / "ids.weights.h5")
+        assert_close(reader.predict(IDS, verbose=0), writer.predict(IDS, verbose=0))
 
 
 @EACH_KERAS
@@ -187,6 +189,18 @@ def test_models_that_keras_builds_while_it_infers_shapes(keras, holder):
     assert history.history["loss"][-1] < history.history["loss"][0]
     if holder == "table":
         assert int(model.bag.table.total_count()) == len(set(IDS.ravel()))
+
+
+@EACH_KERAS
+@pytest.mark.filterwarnings("ignore:Model doesn't support")
+def test_jit_compile(keras):
+    model = model_of(keras, make_layer(keras, "EmbeddingBag", "weights"))
+    model.compile(keras.optimizers.SGD(), "mse", jit_compile=True)
+    if is_keras_3(keras):
+        model.fit(IDS, LABELS, verbose=0)
+    else:
+        with pytest.raises(tf.errors.InvalidArgumentError, match="XLA"):
+            model.fit(IDS, LABELS, verbose=0)
 
 
 # --- Files ---
@@ -273,6 +287,13 @@ def test_files_of_the_other_kind_are_refused(keras, tmp_path):
         with pytest.raises(ValueError, match=message):
             reader.load_weights(path)
         np.testing.assert_array_equal(rows_of(reader.get_layer("ids")), before)
+
+
+@EACH_KERAS
+def test_the_older_form_of_files_refuses_tables(keras, tmp_path):
+    model = model_of(keras, make_layer(keras, "EmbeddingBag", "table"))
+    with pytest.raises(NotImplementedError, match="was read or assigned as one dense tensor"):
+        model.save(tmp_path / "model.h5")
 
 
 @EACH_KERAS
