@@ -391,16 +391,14 @@ def to_config(option: Any, serialize: Callable[[Any], Any]) -> Any:
         return {"enum": type(option).__name__, "value": option.value}
     if isinstance(option, tf.DType):
         return option.name
-    if isinstance(option, tuple):  # JSON has none
-        return [to_config(value, serialize) for value in option]
-    if option is None or isinstance(option, str | int | float):
+    if option is None or isinstance(option, str | int | float | tuple):
         return option
     return {"initializer": serialize(option)}
 
 
 def from_config(config: Any, deserialize: Callable[[Any], Any]) -> Any:
     """The option of `to_config`; `deserialize` undoes `serialize`."""
-    if isinstance(config, list):
+    if isinstance(config, list):  # JSON has no tuples
         return tuple(from_config(value, deserialize) for value in config)
     if not isinstance(config, dict):
         return config

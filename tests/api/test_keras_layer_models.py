@@ -230,7 +230,9 @@ for path in sys.stdin.read().split():
 
 
 def saved_model(keras, holder, name, folder):
-    layer = make_layer(keras, name, holder, name="ids")
+    option = fe.EmbeddingVariableOption(max_capacity=1000, eviction="lru")
+    options = {"ev_option": option} if holder == "table" else {}
+    layer = make_layer(keras, name, holder, name="ids", **options)
     pool = keras.layers.GlobalAveragePooling1D() if name == "Embedding" else None
     model = model_of(keras, layer, pool)
     fit(model, make(ours(keras), "adagrad"))
