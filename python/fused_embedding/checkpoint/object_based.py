@@ -21,8 +21,8 @@ from fused_embedding.embedding_variable import EmbeddingVariable
 _PACKAGE, _NAME = "fused_embedding", "EmbeddingVariable"
 # Operations of restores in a graph, which TensorFlow forgets: see `hook`.
 RESTORE_OPERATIONS = "fused_embedding_restore_operations"
-FILES = "/.ATTRIBUTES/fused_embedding_files"
-_PART = "/.ATTRIBUTES/fused_embedding_part"
+# After the name of a table: its files, and which part of it they are.
+FILES, PART = "/.ATTRIBUTES/fused_embedding_files", "/.ATTRIBUTES/fused_embedding_part"
 _SERIES: contextvars.ContextVar[Series | None] = contextvars.ContextVar("series", default=None)
 
 
@@ -34,8 +34,6 @@ def saved_in(series: Series) -> Iterator[None]:
         yield
     finally:
         _SERIES.reset(token)
-# After the name of a table: its files, and which part of it they are.
-FILES, PART = "/.ATTRIBUTES/fused_embedding_files", "/.ATTRIBUTES/fused_embedding_part"
 
 
 def _is_table(trackable: Any) -> bool:
@@ -62,8 +60,6 @@ def _save(trackables: Mapping[str, Any], file_prefix: tf.Tensor) -> tf.Tensor:
     with side_files.without_orphans(known) if known else contextlib.nullcontext():
         for name, trackable in trackables.items():
             tensors[name + FILES] = _save_files(_parts(trackable), prefix, name)
-            tensors[name + _PART] = tf.constant(_part_of_whole(trackable))
-            tensors[name + FILES] = side_files.save(_parts(trackable), prefix, name)
             tensors[name + PART] = tf.constant(_part_of_whole(trackable))
     # In the folder that TensorFlow makes for unfinished checkpoints.
     shard = tf.strings.join([prefix, "_temp/fused_embedding"])
@@ -86,7 +82,6 @@ def _save_files(parts: list[EmbeddingVariable], prefix: tf.Tensor, name: str) ->
 
 def _restore(trackables: Mapping[str, Any], merged_prefix: tf.Tensor) -> None:
     """Restores tables from the files that the checkpoint names."""
-    keys = [name + suffix for name in trackables for suffix in (FILES, _PART)]
     keys = [name + suffix for name in trackables for suffix in (FILES, PART)]
     tensors = tf.raw_ops.RestoreV2(
         prefix=merged_prefix,

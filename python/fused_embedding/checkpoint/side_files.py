@@ -49,18 +49,17 @@ def suffix_of(name: str, index: int, link: int = 0) -> str:
     return f".data-{text[:5]}-of-{text[5:10]}"
 
 
+def is_suffix(text: bytes) -> bool:
+    """Whether it is what `suffix_of` may return, in UTF-8."""
+    return re.fullmatch(rf"\.data-{_MARK}[a-z2-7]{{4}}-of-[a-z2-7]{{5}}".encode(), text) is not None
+
+
 def save(
     parts: Sequence[EmbeddingVariable],
     prefix: tf.Tensor,
     name: str,
     continued: Continued | None = None,
 ) -> tf.Tensor:
-def is_suffix(text: bytes) -> bool:
-    """Whether it is what `suffix_of` may return, in UTF-8."""
-    return re.fullmatch(rf"\.data-{_MARK}[a-z2-7]{{4}}-of-[a-z2-7]{{5}}".encode(), text) is not None
-
-
-def save(parts: Sequence[EmbeddingVariable], prefix: tf.Tensor, name: str) -> tf.Tensor:
     """Writes a file for each partition, after what expires is gone.
 
     Args:

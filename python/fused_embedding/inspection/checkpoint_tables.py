@@ -178,7 +178,7 @@ def _of_objects(reader: Any, prefix: str) -> dict[str, _Read]:
             name = key.removesuffix(object_based.FILES)
             part = reader.get_tensor(name + object_based.PART).decode()
             name = f"{name}, partition {part}" if part else name
-            readers[name] = _of_files(prefix, reader.get_tensor(key), 0)
+            readers |= _of_saves(prefix, name, reader.get_tensor(key), 0)
     return readers
 
 
@@ -189,12 +189,22 @@ def _of_names(reader: Any, prefix: str, global_step: int) -> dict[str, _Read]:
     for key, dtype in dtypes.items():
         if key.endswith("-files") and dtype == tf.string:
             suffixes = reader.get_tensor(key)
-            if np.ndim(suffixes) == 1 and all(map(side_files.is_suffix, suffixes)):
-                readers[key.removesuffix("-files")] = _of_files(prefix, suffixes, global_step)
+            if np.ndim(suffixes) in (1, 2) and all(map(side_files.is_suffix, np.ravel(suffixes))):
+                readers |= _of_saves(prefix, key.removesuffix("-files"), suffixes, global_step)
         elif key.endswith("-keys"):
             name = key.removesuffix("-keys")
             if all(f"{name}-{column}" in dtypes for column in CONTENT_NAMES):
                 readers[name] = _of_tensors(prefix, reader, global_step)
+    return readers
+
+
+def _of_saves(prefix: str, name: str, suffixes: Any, global_step: int) -> dict[str, _Read]:
+    """Readers of a table, and of each incremental save of it, whose rows are those that changed."""
+    first, *increments = np.atleast_2d(suffixes)
+    readers = {name: _of_files(prefix, first, global_step)}
+    for number, files in enumerate(increments, 1):
+        save = f"{name}, incremental save {number}"
+        readers[save] = _of_files(prefix, files, global_step)
     return readers
 
 

@@ -32,6 +32,7 @@ _MODULES = {
     "Changes": "fused_embedding.checkpoint.changes",
     "IncrementalCheckpointManager": "fused_embedding.train.checkpoint_manager",
     "Saver": "fused_embedding.train.saver",
+    "StatisticsHook": "fused_embedding.train.statistics_hook",
     "read_changes": "fused_embedding.checkpoint.changes",
 }
 
@@ -49,17 +50,12 @@ __all__ = [
     "RMSPropOptimizer",
     "RowWiseAdagradOptimizer",
     "Saver",
-    "read_changes",
     "StatisticsHook",
+    "read_changes",
 ]
-
-# EmbeddingVariables import this package, and these import them.
-_IMPORTED_LATER = {"Saver": "saver", "StatisticsHook": "statistics_hook"}
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return getattr(importlib.import_module(_MODULES[name]), name)
-    if name in _IMPORTED_LATER:
-        return getattr(importlib.import_module(f"{__name__}.{_IMPORTED_LATER[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

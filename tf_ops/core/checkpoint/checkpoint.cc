@@ -146,24 +146,6 @@ class TableRestorer {
       for (int64_t i = 0; i < files_.num_partitions(); ++i) {
         FE_RETURN_IF_ERROR(CheckFile(link, i, &later));
       }
-    for (int64_t i = 0; i < paths_.size; ++i) {
-      TableFileVisitor visitor;
-      visitor.slots = [&](Span<const Slot> slots) { return AddSlots(paths_[i], slots); };
-      visitor.rows = [&](const RowLayout& layout, Span<const char> rows) {
-        CountKept(layout, rows);
-        return Status();
-      };
-      visitor.filtered = [&](Span<const RowHeader> keys) {
-        has_filtered_ = has_filtered_ || !keys.empty();
-        return Status();
-      };
-      visitor.bloom = [&](Span<const char> counters) {
-        has_bloom_ = has_bloom_ || !counters.empty();
-        return Status();
-      };
-      TableHeader header;
-      FE_RETURN_IF_ERROR(ReadTableFile(paths_[i], &table_->config().layout, visitor, &header));
-      FE_RETURN_IF_ERROR(AddHeader(i, std::move(header)));
     }
     FE_RETURN_IF_ERROR(CheckSeries());
     return CheckFits(table_->config(), "checkpoint " + LastPath(0), num_kept_);
@@ -185,17 +167,6 @@ class TableRestorer {
         const bool takes_bloom = keeps_bloom && i == filter_.index;
         FE_RETURN_IF_ERROR(LoadFile(link, i, takes_bloom, &later));
       }
-    for (int64_t i = 0; i < paths_.size; ++i) {
-      TableFileVisitor visitor;
-      visitor.rows = [&](const RowLayout& layout, Span<const char> rows) {
-        return LoadRows(layout, rows);
-      };
-      visitor.filtered = [&](Span<const RowHeader> keys) { return LoadFiltered(keys); };
-      visitor.bloom = [&](Span<const char> counters) {
-        return keeps_bloom && i == filter_.index ? LoadBloom(counters) : Status();
-      };
-      TableHeader header;
-      FE_RETURN_IF_ERROR(ReadTableFile(paths_[i], &table_->config().layout, visitor, &header));
     }
     if (!keeps_bloom || next_bloom_shard_ == table_->num_shards()) return Status();
     return DataLoss("the Bloom filter of checkpoint ", files_.path(0, filter_.index),
@@ -276,7 +247,7 @@ class TableRestorer {
       return Status();
     };
     TableHeader header;
-    FE_RETURN_IF_ERROR(ReadTableFile(path, table_->config().layout, visitor, &header));
+    FE_RETURN_IF_ERROR(ReadTableFile(path, &table_->config().layout, visitor, &header));
     if (IsLast(link)) step_ = std::max(step_, header.step);
     links_[static_cast<size_t>(link * files_.num_partitions() + partition)] = header.link;
     return AddHeader(path, std::move(header));
@@ -353,7 +324,7 @@ class TableRestorer {
       return takes_bloom ? LoadBloomLines(lines) : Status();
     };
     TableHeader header;
-    return ReadTableFile(files_.path(link, partition), table_->config().layout, visitor, &header);
+    return ReadTableFile(files_.path(link, partition), &table_->config().layout, visitor, &header);
   }
 
   // Whether the counters mean the same in this table.

@@ -135,7 +135,7 @@ class TableFile {
     FE_RETURN_IF_ERROR(Explain(DecodeTotals(payload, &totals)));
     if (!(totals == totals_)) return reader_.Damaged("its totals are not those of its blocks");
     if (header_->link.continues != 0) return Status();  // its matrix is in another file
-    return Explain(CheckInitializer(header_->initializer, wanted_));
+    return Explain(CheckInitializer(header_->initializer, layout_));
     return Explain(CheckInitializer(header_->initializer, layout_));
   }
 
@@ -207,7 +207,7 @@ Status ReadRows(const std::string& path, const RowLayout& layout, FileRows* rows
   };
   *rows = FileRows();
   TableHeader header;
-  FE_RETURN_IF_ERROR(ReadTableFile(path, layout, visitor, &header));
+  FE_RETURN_IF_ERROR(ReadTableFile(path, &layout, visitor, &header));
   rows->is_incremental = header.link.continues != 0;
   try {
     const std::unordered_set<int64_t> present(rows->keys.begin(), rows->keys.end());

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 #include "tf_ops/core/base/hash.h"
 
@@ -67,46 +70,129 @@ Status UniqueOnOneThread(Span<const Id> ids, Span<Index> unique_idx, UniquePlan<
   return Status();
 }
 
-// Each part of the hash space belongs to one thread, which sees its ids in input order and writes
-// the position of each id's first occurrence. Numbering the first occurrences in input order then
-// gives the same result as one thread does.
+// Each part of the hash space belongs to one thread, which finds the first position of its ids.
+// Numbering those in input order then gives the same result as one thread does.
+//
+// The positions are dealt out to the parts first, block by block of the input: a thread that looked
+// for its own among all would hash every id, and predict wrongly which are its own.
 template <typename Id, typename Index>
-Status UniqueInParallel(const CpuExec& exec, Span<const Id> ids, Span<Index> unique_idx,
-                        UniquePlan<Id>* plan) {
-  const int64_t num_parts = exec.num_threads();
-  std::atomic<bool> out_of_memory{false};
-  const int64_t part_ns = 2 * ids.size;
-  exec.ParallelFor(num_parts, part_ns, [&](int64_t begin, int64_t end) {
-    for (int64_t part = begin; part < end; ++part) {
-      const auto is_mine = [&](uint64_t hash) {
-        return static_cast<int64_t>((hash >> 32) % static_cast<uint64_t>(num_parts)) == part;
-      };
-      int64_t num_mine = 0;
-      for (const Id id : ids) num_mine += is_mine(HashId(id));
-      PositionTable<Index> first_position;
-      if (!first_position.Init(num_mine).ok()) {
-        out_of_memory = true;
-        return;
-      }
-      for (int64_t i = 0; i < ids.size; ++i) {
-        const uint64_t hash = HashId(ids[i]);
-        if (!is_mine(hash)) continue;
-        unique_idx[i] = first_position.FindOrInsert(
-            hash, static_cast<Index>(i), [&](Index stored) { return ids[stored] == ids[i]; });
+class ParallelUnique {
+ public:
+  ParallelUnique(const CpuExec& exec, Span<const Id> ids, Span<Index> unique_idx)
+      : exec_(exec), num_parts_(exec.num_threads()), ids_(ids), unique_idx_(unique_idx) {}
+
+  Status Run(UniquePlan<Id>* plan) {
+    FE_RETURN_IF_ERROR(positions_.Allocate(ids_.size));
+    starts_.assign(static_cast<size_t>(num_parts_ * num_parts_), 0);
+    InParallel([&](int64_t block) { CountParts(block); });
+    const std::vector<int64_t> part_starts = SumUp();
+    InParallel([&](int64_t block) { DealOut(block); });
+    std::atomic<bool> out_of_memory{false};
+    InParallel([&](int64_t part) {
+      const size_t p = static_cast<size_t>(part);
+      if (!FindFirst(part_starts[p], part_starts[p + 1]).ok()) out_of_memory = true;
+    });
+    if (out_of_memory) {
+      return ResourceExhausted("no memory to find the unique of ", ids_.size, " ids");
+    }
+    Number(plan);
+    return Status();
+  }
+
+ private:
+  // Calls body(i) for each block, or part: there are as many of both as threads.
+  template <typename Body>
+  void InParallel(const Body& body) const {
+    exec_.ParallelFor(num_parts_, ids_.size, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) body(i);
+    });
+  }
+
+  int64_t BlockBegin(int64_t block) const { return ids_.size * block / num_parts_; }
+
+  int64_t PartOf(int64_t position) const {
+    const uint64_t high = HashId(ids_[position]) >> 32;  // a PositionTable looks at the low bits
+    return static_cast<int64_t>(high * static_cast<uint64_t>(num_parts_) >> 32);
+  }
+
+  int64_t* StartsOf(int64_t block) { return starts_.data() + block * num_parts_; }
+
+  void CountParts(int64_t block) {
+    int64_t* counts = StartsOf(block);
+    const int64_t end = BlockBegin(block + 1);
+    for (int64_t i = BlockBegin(block); i < end; ++i) ++counts[PartOf(i)];
+  }
+
+  // Counts become where a block's positions of a part begin. Returns where each part begins.
+  std::vector<int64_t> SumUp() {
+    std::vector<int64_t> part_starts;
+    int64_t sum = 0;
+    for (int64_t part = 0; part < num_parts_; ++part) {
+      part_starts.push_back(sum);
+      for (int64_t block = 0; block < num_parts_; ++block) {
+        sum += std::exchange(StartsOf(block)[part], sum);
       }
     }
-  });
-  if (out_of_memory) return ResourceExhausted("no memory to find the unique of ", ids.size, " ids");
-  int64_t num_unique = 0;
-  for (int64_t i = 0; i < ids.size; ++i) {
-    const bool is_first = unique_idx[i] == static_cast<Index>(i);
-    if (is_first) plan->unique_ids[num_unique] = ids[i];
-    // An earlier position already holds its number.
-    unique_idx[i] = is_first ? static_cast<Index>(num_unique++) : unique_idx[unique_idx[i]];
+    part_starts.push_back(sum);
+    return part_starts;
   }
-  plan->num_unique = num_unique;
-  return Status();
-}
+
+  void DealOut(int64_t block) {
+    int64_t* next = StartsOf(block);
+    const int64_t end = BlockBegin(block + 1);
+    for (int64_t i = BlockBegin(block); i < end; ++i) {
+      positions_[next[PartOf(i)]++] = static_cast<Index>(i);
+    }
+  }
+
+  Status FindFirst(int64_t begin, int64_t end) {
+    PositionTable<Index> table;
+    FE_RETURN_IF_ERROR(table.Init(end - begin));
+    for (int64_t k = begin; k < end; ++k) {
+      const Index i = positions_[k];
+      const Id id = ids_[i];
+      unique_idx_[i] =
+          table.FindOrInsert(HashId(id), i, [&](Index stored) { return ids_[stored] == id; });
+    }
+    return Status();
+  }
+
+  void Number(UniquePlan<Id>* plan) {
+    const Span<Index> numbers = positions_.span();  // of first positions; the others are not read
+    std::vector<int64_t> firsts(static_cast<size_t>(num_parts_) + 1);
+    InParallel([&](int64_t block) {
+      int64_t count = 0;
+      for (int64_t i = BlockBegin(block); i < BlockBegin(block + 1); ++i) count += IsFirst(i);
+      firsts[static_cast<size_t>(block) + 1] = count;
+    });
+    std::partial_sum(firsts.begin(), firsts.end(), firsts.begin());
+    InParallel([&](int64_t block) {
+      int64_t next = firsts[static_cast<size_t>(block)];
+      const int64_t end = firsts[static_cast<size_t>(block) + 1];
+      // What is written for a position that is not first, the next one that is overwrites.
+      for (int64_t i = BlockBegin(block); next < end; ++i) {
+        plan->unique_ids[next] = ids_[i];
+        numbers[i] = static_cast<Index>(next);
+        next += IsFirst(i);
+      }
+    });
+    InParallel([&](int64_t block) {
+      for (int64_t i = BlockBegin(block); i < BlockBegin(block + 1); ++i) {
+        unique_idx_[i] = numbers[unique_idx_[i]];
+      }
+    });
+    plan->num_unique = firsts.back();
+  }
+
+  bool IsFirst(int64_t i) const { return unique_idx_[i] == static_cast<Index>(i); }
+
+  const CpuExec& exec_;
+  const int64_t num_parts_;
+  Span<const Id> ids_;
+  Span<Index> unique_idx_;
+  Buffer<Index> positions_;      // of the ids, part by part
+  std::vector<int64_t> starts_;  // [blocks, parts]
+};
 
 }  // namespace
 
@@ -119,7 +205,7 @@ Status PlanUnique(const CpuExec& exec, Span<const Id> ids, Span<Index> unique_id
   }
   FE_RETURN_IF_ERROR(plan->unique_ids.Allocate(ids.size));
   if (exec.num_threads() > 1 && ids.size >= kMinParallelIds) {
-    return UniqueInParallel(exec, ids, unique_idx, plan);
+    return ParallelUnique<Id, Index>(exec, ids, unique_idx).Run(plan);
   }
   return UniqueOnOneThread(ids, unique_idx, plan);
 }
