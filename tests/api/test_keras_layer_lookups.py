@@ -366,6 +366,16 @@ def test_errors_of_weights(keras):
             layer(ids, weights=weights)
 
 
+@EACH_KERAS
+def test_embedding_layer_makes_both(keras):
+    layers, make = fe.keras.fused_layers(keras), fe.keras.embedding_layer(keras)
+    each = make(DIM, initializer="ones", name="ids")
+    bag = make(DIM, "sum", max_norm=2.0, default_id=3)
+    assert (type(each), type(bag)) == (layers.Embedding, layers.EmbeddingBag)
+    assert (bag.combiner, bag.max_norm, bag.default_id) == ("sum", 2.0, 3)
+    assert np.array_equal(each(tf.constant([1 << 60])).numpy(), np.ones((1, DIM)))
+
+
 def test_layers_of_tf_keras_are_found_by_name():
     for name in ("Embedding", "EmbeddingBag"):
         assert getattr(fe.keras.layers, name) is getattr(fe.keras.fused_layers(), name)

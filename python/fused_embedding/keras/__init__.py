@@ -5,7 +5,7 @@ For Keras 3, tf_keras, and tf.keras, which is one of the two.
 
 from fused_embedding.keras import layers, optimizers
 from fused_embedding.keras.fused import fused_optimizers
-from fused_embedding.keras.layers import fused_layers
+from fused_embedding.keras.layers import embedding_layer, fused_layers
 from fused_embedding.keras.optimizers import wrap
 from fused_embedding.keras.statistics import statistics_callback
 from fused_embedding.keras.variables import variable
@@ -19,3 +19,10 @@ __all__ = [
     "wrap",
 ]
 __all__ = ["fused_layers", "fused_optimizers", "layers", "optimizers", "variable", "wrap"]
+    "fused_layers",
+    "fused_optimizers",
+    "layers",
+    "optimizers",
+    "variable",
+    "wrap",
+]

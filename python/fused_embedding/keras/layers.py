@@ -296,6 +296,27 @@ def fused_layers(keras: Any = None) -> SimpleNamespace:
     return _layer_classes(keras_of((keras or tf.keras).layers.Layer))
 
 
+def embedding_layer(keras: Any = None) -> Any:
+    """The first name of layers over an EmbeddingVariable; `fused_layers` has more.
+
+    Args:
+        keras: As of `fused_layers`.
+
+    Returns:
+        `make(output_dim, combiner=None, *, initializer=None, **options)`, which makes an Embedding,
+        or with a combiner an EmbeddingBag.
+    """
+    layers = fused_layers(keras)
+
+    def make(output_dim: int, combiner: str | None = None, **options: Any) -> Any:
+        options["embeddings_initializer"] = options.pop("initializer", None)
+        if combiner is None:
+            return layers.Embedding(output_dim=output_dim, **options)
+        return layers.EmbeddingBag(output_dim=output_dim, combiner=combiner, **options)
+
+    return make
+
+
 def __getattr__(name: str) -> Any:
     """Those of tf.keras, which is imported when the first of them is asked for."""
     if name not in _MIXINS:
