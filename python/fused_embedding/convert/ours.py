@@ -2,7 +2,6 @@
 
 import functools
 import os
-import struct
 from typing import Any
 
 import numpy as np
@@ -26,8 +25,6 @@ _REST = (
     "bloom",
     "bloom_layout",
 )
-_VALUE_DTYPES = (tf.float32, tf.float64, tf.float16, tf.bfloat16)  # ValueType of row_layout.h
-_ADMISSIONS = ("all", "counter", "bloom")
 
 
 def find(bundle: Bundle) -> Found:
@@ -83,25 +80,35 @@ def _table_of(name: str, content: dict[str, Any]) -> Table:
 
 def _read_files(bundle: Bundle, name: str, tensor: str) -> Table:
     """Restores the files into a table of their own, and takes its content."""
-    paths = [bundle.prefix + suffix.decode() for suffix in bundle.read(tensor)]
+    suffixes = bundle.read(tensor)  # [partitions], or [saves, partitions]
+    paths = [bundle.prefix + suffix.decode() for suffix in suffixes.ravel()]
     missing = [path for path in paths if not os.path.exists(path)]
     if missing:
         raise ConvertError(
             f"table {name!r} is in the file {missing[0]!r}, which is not there: copy all files "
             f"{bundle.prefix}.*"
         )
-    content = _content_of_files(name, paths)
+    try:
+        summary = raw_ops.EmbeddingVariableFileSummary(path=paths[0])
+        content = _content_of_files(name, np.reshape(paths, suffixes.shape), summary)
+    except tf.errors.OpError as error:
+        raise ConvertError(f"table {name!r}: {error.message}") from error
     table = _table_of(name, content)
-    if _admission(paths[0]) == "bloom":
+    if summary.admission == b"bloom":
         table.notes.append("not carried: counters of the Bloom filter")
     return table
 
 
-def _content_of_files(name: str, paths: list[str]) -> dict[str, Any]:
-    attributes = _attributes(paths[0])
-    dtype = attributes["dtype"]
+def _content_of_files(name: str, paths: np.ndarray, summary: Any) -> dict[str, Any]:
+    dtype = tf.as_dtype(summary.dtype.numpy().decode())
+    is_counted = summary.admission == b"counter"
     handle = raw_ops.EmbeddingVariableHandle(
-        shared_name=f"convert/{name}", initializer="constant", **attributes
+        shared_name=f"convert/{name}",
+        initializer="constant",
+        dtype=dtype,
+        dim=int(summary.dim),
+        admission="counter" if is_counted else "all",
+        min_frequency=int(summary.min_frequency) if is_counted else 0,
     )
     try:
         raw_ops.EmbeddingVariableRestore(resource=handle, paths=paths)
@@ -110,44 +117,10 @@ def _content_of_files(name: str, paths: list[str]) -> dict[str, Any]:
             dtype=dtype,
             slot_dtype=tf.float64 if dtype == tf.float64 else tf.float32,
         )
-    except tf.errors.OpError as error:
-        raise ConvertError(f"table {name!r}: {error.message}") from error
     finally:
         tf.raw_ops.DestroyResourceOp(resource=handle)
     content = {column: tensor.numpy() for column, tensor in exported._asdict().items()}
     return content | {"bloom": np.zeros([1, 0], np.uint8), "bloom_layout": b""}
-
-
-def _attributes(path: str) -> dict[str, Any]:
-    """What a table must be to take a file: attrs of EmbeddingVariableHandle."""
-    value_type, dim = _numbers(path)[:2]
-    if not 0 <= value_type < len(_VALUE_DTYPES) or dim < 1:
-        raise _no_table(path)
-    is_counted = _admission(path) == "counter"
-    return {
-        "dtype": _VALUE_DTYPES[value_type],
-        "dim": dim,
-        "admission": "counter" if is_counted else "all",
-        "min_frequency": _numbers(path)[8] if is_counted else 0,
-    }
-
-
-def _admission(path: str) -> str:
-    kind = _numbers(path)[7]
-    return _ADMISSIONS[kind] if 0 <= kind < len(_ADMISSIONS) else ""
-
-
-def _numbers(path: str) -> tuple[int, ...]:
-    """The first numbers of TableHeader in tf_ops/core/checkpoint/format.h, after two headers."""
-    with open(path, "rb") as file:
-        start = file.read(16 + 24 + 9 * 8)
-    if len(start) < 16 + 24 + 9 * 8 or not start.startswith(b"FE_TABLE"):
-        raise _no_table(path)
-    return struct.unpack_from("<9q", start, 16 + 24)
-
-
-def _no_table(path: str) -> ConvertError:
-    return ConvertError(f"{path!r} is no table, or damaged: copy the checkpoint again")
 
 
 def tensors_of(table: Table) -> dict[str, Any]:
