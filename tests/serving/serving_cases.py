@@ -75,7 +75,8 @@ def inferred(function, given):
 # --- A batch: 7 rows, some empty, ids that no table has, invalid ids, rows in any order ---
 
 ROW_IDS = np.array([2, 0, 0, 6, 4, 4, 4, 5], np.int64)
-IDS = np.array([1, 5, 3, 9, 9, 0, 2, -7], np.int64)
+IDS = np.array([1, 5, 11, 9, 9, 0, 10, -7], np.int64)  # tables do not know 10 and 11
+KEYS = np.array([1, 1007, 10**12, 77, 2**62 + 5, 9, 10, -7], np.int64)
 WEIGHTS = np.array([0.5, 2.0, 1.5, 0.0, -1.0, 0.25, 3.0, 1.0], np.float32)
 NUM_ROWS = 7
 UNKNOWN = np.array([10**12, 7, -7, -(2**63), 2**63 - 1, 123456789, 5], np.int64)

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import fused_embedding as fe
+from serving import serving_cases
 from serving.serving_cases import (
     LOOKUPS,
     NO_IDS,
@@ -37,10 +38,11 @@ def variables(num_shards, strategy="div"):
 
 
 def trained_table(name="users", partitions=None, train=True, **options):
-    """Knows the keys 0 to 9; others were counted, if at all."""
+    """Knows the keys 0 to 9, and two large ones; others were counted, if at all."""
     partitioner = partitions and v1.fixed_size_partitioner(partitions)
     table = fe.get_embedding_variable(name, DIM, partitioner=partitioner, **options)
-    table.upsert(tf.range(10), tf.cast(rows(num_rows=10), table.dtype))
+    known = tf.constant([*range(10), 1007, 10**12], tf.int64)
+    table.upsert(known, tf.cast(rows(num_rows=12), table.dtype))
     if train:  # key 77 is inserted, or counted by a filter
         fe.nn.fused_safe_embedding_lookup_sparse(table, tf.sparse.from_dense([[77]]))
     return table
@@ -97,7 +99,8 @@ class Lookups(tf.Module):
 def test_lookups_become_stock_ops(tmp_path, server, table, version):
     model = Lookups(*TABLES[table](), version)
     fe.export_for_serving(model, tmp_path, signatures=model.serve)
-    for given in (batch(), NO_IDS):
+    is_dense = table in ("variable", "div", "mod", "tensor")
+    for given in (batch(), NO_IDS, *([] if is_dense else [batch(serving_cases.KEYS)])):
         assert_served(server, tmp_path, given, inferred(model.serve, given))
 
 
