@@ -46,6 +46,19 @@ def test_everything_comes_back(tmp_path, make_saver, option, partitions):
     assert ("  not carried: counters of the Bloom filter" in lines) == loses_bloom
 
 
+@pytest.mark.parametrize("partitions", [None, 3])
+def test_series_of_incremental_saves(tmp_path, partitions):
+    program = saved_tables.Program(partitions, "counter", lambda: fe.train.Saver(incremental=True))
+    for number, step in enumerate(STEPS):
+        program.train([step])
+        path = program.save(tmp_path / f"saved-{number}")
+    assert tf.train.load_variable(path, "users-files").ndim == 2
+    convert(path, tmp_path / "ours")
+    other = saved_tables.Program(2, "counter")
+    other.restore(tmp_path / "ours")
+    saved_tables.assert_same(other.content(), program.content())
+
+
 @pytest.mark.parametrize("dtype", [tf.float64, tf.float16, tf.bfloat16])
 def test_types(tmp_path, dtype):
     path, content = saved_by(fe.train.Saver, tmp_path, 2, "plain", dtype=dtype)
