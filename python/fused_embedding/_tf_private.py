@@ -13,14 +13,6 @@ beside dense variables, `register_checkpoint_saver` is how tf.train.Checkpoint l
 things, and `MultiDeviceSaver` what calls it. `BulkSaverBuilder` makes the ops of a Saver.
 `SessionInterface` is what it takes for a session. `Trackable` is an object in such a checkpoint,
 `register_serializable` one in a SavedModel.
-`create_handle_data` and `set_handle_data` say what gradients of a handle look like. Same signatures
-in TensorFlow 2.15 to 2.21.
-"""
-
-from tensorflow.python.checkpoint.functional_saver import MultiDeviceSaver
-from tensorflow.python.client.session import SessionInterface
-from tensorflow.python.eager.context import global_seed
-`Trackable` is an object in such a checkpoint, `register_serializable` one in a SavedModel.
 `create_handle_data` and `set_handle_data` say what gradients of a handle look like.
 `function_def_to_graph` is the body of a function as a graph, and `eager_mode` lets a TF1 program,
 which may have switched eager execution off, write a SavedModel. Same signatures in TensorFlow 2.15
@@ -28,6 +20,7 @@ to 2.21.
 """
 
 from tensorflow.python.checkpoint.functional_saver import MultiDeviceSaver
+from tensorflow.python.client.session import SessionInterface
 from tensorflow.python.eager.context import eager_mode, global_seed
 from tensorflow.python.eager.record import could_possibly_record
 from tensorflow.python.framework.function_def_to_graph import function_def_to_graph

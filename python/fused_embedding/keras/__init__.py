@@ -12,17 +12,11 @@ from fused_embedding.keras.variables import variable
 
 __all__ = [
     "embedding_layer",
-    "fused_optimizers",
-    "optimizers",
-    "statistics_callback",
-    "variable",
-    "wrap",
-]
-__all__ = ["fused_layers", "fused_optimizers", "layers", "optimizers", "variable", "wrap"]
     "fused_layers",
     "fused_optimizers",
     "layers",
     "optimizers",
+    "statistics_callback",
     "variable",
     "wrap",
 ]
