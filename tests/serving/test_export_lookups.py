@@ -193,6 +193,8 @@ class Group(tf.Module):
         super().__init__()
         users, items = trained_table("users"), trained_table("items")
         self.tables = [users, tf.Variable(rows(1)), items, users, tf.Variable(rows(2, dim=3))]
+        if concat:  # tables of one kind, so that one op has one output
+            self.tables = [users, items, items, users, users]
         self.concat = concat
 
     @tf.function(input_signature=list(SPECS.values()))
