@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 REASON = "_fe_reason"
-CHECK = "_fe_check"  # of the conditionals of a checked lookup
+CHECK = "_fe_check"  # of the conditionals of a checked lookup, and of its calls of Python
 
 
 @contextlib.contextmanager

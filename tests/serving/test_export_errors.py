@@ -114,3 +114,12 @@ def test_examples_of_the_page(tmp_path, monkeypatch):
     namespace = {}  # an example goes on where the one before it ends
     for example in examples:
         exec(compile(example, "docs/serving.md", "exec"), namespace)
+
+
+def test_python_in_a_graph_is_named(tmp_path):
+    model = tf.Module()
+    model.serve = tf.function(
+        lambda keys: tf.numpy_function(lambda k: k + 1, [keys], tf.int64), input_signature=[KEYS]
+    )
+    with pytest.raises(NotImplementedError, match="PyFunc calls Python"):
+        fe.export_for_serving(model, tmp_path, signatures=model.serve)

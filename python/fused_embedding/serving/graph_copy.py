@@ -10,12 +10,14 @@ import tensorflow as tf
 
 from fused_embedding import raw_ops
 from fused_embedding._tf_private import function_def_to_graph
+from fused_embedding.path_notes import CHECK
 from fused_embedding.serving.served_table import ServedTable
 from fused_embedding.serving.stock_ops import STOCK_OPS, UNREAD_INPUTS, Call
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 # Loops of TF1, which go back to ops that come before.
 _LOOPS_OF_V1 = ("Enter", "RefEnter", "NextIteration", "RefNextIteration", "Exit", "RefExit")
+_PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
 _TRAINING_SUFFIXES = ("Grad", "Apply")
 
 
@@ -84,6 +86,8 @@ class GraphCopier:
     def _build(self, op: tf.Operation, inputs: list[Any]) -> list[Any]:
         if op.type == "Identity" and not tf.is_tensor(inputs[0]):
             return inputs
+        if op.type in _PYTHON:
+            return _without_python(op)
         build = self._builder(op)
         if build is None:
             return _replace(op, inputs) if is_ours(op) else _copy_operation(op, inputs)
@@ -257,6 +261,16 @@ def _by_name(op: tf.Operation, arguments: Any, values: Sequence[Any]) -> dict[st
             named[argument.name] = values[first]
         first += count
     return named
+
+
+def _without_python(op: tf.Operation) -> list[Any]:
+    """The zeros that stand for what `do_fusion="check"` calls: no step is checked."""
+    if CHECK not in op.node_def.attr:
+        raise NotImplementedError(
+            f"op {op.name!r} of type {op.type} calls Python, which a server does not have: export "
+            "outputs that do not depend on it"
+        )
+    return [tf.zeros([], tensor.dtype) for tensor in op.outputs]
 
 
 def _copy_operation(op: tf.Operation, inputs: list[Any]) -> list[Any]:
