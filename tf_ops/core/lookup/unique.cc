@@ -12,8 +12,17 @@
 namespace fused_embedding {
 namespace {
 
-// Below this many ids a second thread costs more than it brings.
+// Threads share the work of so many ids. Dealing them out costs as much as numbering them twice on
+// one thread, whose table stays in its cache: fewer than four threads gain only where it does not.
+// Two threads, measured: 163,000 ids 0.83 -> 1.3 ms, 1,000,000 7 -> 11 ms, 4,000,000 115 -> 62 ms.
 constexpr int64_t kMinParallelIds = 32768;
+constexpr int64_t kMinParallelIdsOfFewThreads = int64_t{1} << 21;
+
+bool SharesWork(const CpuExec& exec, int64_t num_ids) {
+  const int64_t num_threads = exec.num_threads();
+  if (num_threads <= 1) return false;
+  return num_ids >= (num_threads < 4 ? kMinParallelIdsOfFewThreads : kMinParallelIds);
+}
 
 uint64_t HashId(int64_t id) { return Mix64(static_cast<uint64_t>(id)); }
 
@@ -204,7 +213,7 @@ Status PlanUnique(const CpuExec& exec, Span<const Id> ids, Span<Index> unique_id
                            "-bit indices; use CounterType=int64 or a smaller batch");
   }
   FE_RETURN_IF_ERROR(plan->unique_ids.Allocate(ids.size));
-  if (exec.num_threads() > 1 && ids.size >= kMinParallelIds) {
+  if (SharesWork(exec, ids.size)) {
     return ParallelUnique<Id, Index>(exec, ids, unique_idx).Run(plan);
   }
   return UniqueOnOneThread(ids, unique_idx, plan);
