@@ -136,7 +136,6 @@ class TableFile {
     if (!(totals == totals_)) return reader_.Damaged("its totals are not those of its blocks");
     if (header_->link.continues != 0) return Status();  // its matrix is in another file
     return Explain(CheckInitializer(header_->initializer, layout_));
-    return Explain(CheckInitializer(header_->initializer, layout_));
   }
 
   const std::string& path_;

@@ -42,6 +42,7 @@ struct FileRows {
 };
 // Errors as ReadTableFile.
 Status ReadRows(const std::string& path, const RowLayout& layout, FileRows* rows);
+
 // "float32", as TensorFlow and numpy say.
 const char* ValueTypeName(ValueType type);
 

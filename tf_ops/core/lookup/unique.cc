@@ -119,6 +119,12 @@ class ParallelUnique {
 
   int64_t BlockBegin(int64_t block) const { return ids_.size * block / num_parts_; }
 
+  template <typename Body>
+  void ForEachPosition(int64_t block, const Body& body) const {
+    const int64_t end = BlockBegin(block + 1);
+    for (int64_t i = BlockBegin(block); i < end; ++i) body(i);
+  }
+
   int64_t PartOf(int64_t position) const {
     const uint64_t high = HashId(ids_[position]) >> 32;  // a PositionTable looks at the low bits
     return static_cast<int64_t>(high * static_cast<uint64_t>(num_parts_) >> 32);
@@ -128,8 +134,7 @@ class ParallelUnique {
 
   void CountParts(int64_t block) {
     int64_t* counts = StartsOf(block);
-    const int64_t end = BlockBegin(block + 1);
-    for (int64_t i = BlockBegin(block); i < end; ++i) ++counts[PartOf(i)];
+    ForEachPosition(block, [&](int64_t i) { ++counts[PartOf(i)]; });
   }
 
   // Counts become where a block's positions of a part begin. Returns where each part begins.
@@ -148,10 +153,8 @@ class ParallelUnique {
 
   void DealOut(int64_t block) {
     int64_t* next = StartsOf(block);
-    const int64_t end = BlockBegin(block + 1);
-    for (int64_t i = BlockBegin(block); i < end; ++i) {
-      positions_[next[PartOf(i)]++] = static_cast<Index>(i);
-    }
+    ForEachPosition(block,
+                    [&](int64_t i) { positions_[next[PartOf(i)]++] = static_cast<Index>(i); });
   }
 
   Status FindFirst(int64_t begin, int64_t end) {
@@ -171,7 +174,7 @@ class ParallelUnique {
     std::vector<int64_t> firsts(static_cast<size_t>(num_parts_) + 1);
     InParallel([&](int64_t block) {
       int64_t count = 0;
-      for (int64_t i = BlockBegin(block); i < BlockBegin(block + 1); ++i) count += IsFirst(i);
+      ForEachPosition(block, [&](int64_t i) { count += IsFirst(i); });
       firsts[static_cast<size_t>(block) + 1] = count;
     });
     std::partial_sum(firsts.begin(), firsts.end(), firsts.begin());
@@ -186,9 +189,7 @@ class ParallelUnique {
       }
     });
     InParallel([&](int64_t block) {
-      for (int64_t i = BlockBegin(block); i < BlockBegin(block + 1); ++i) {
-        unique_idx_[i] = numbers[unique_idx_[i]];
-      }
+      ForEachPosition(block, [&](int64_t i) { unique_idx_[i] = numbers[unique_idx_[i]]; });
     });
     plan->num_unique = firsts.back();
   }
