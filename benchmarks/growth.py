@@ -131,12 +131,10 @@ class _Program:
         import tensorflow as tf
 
         import fused_embedding as fe
+        from benchmarks import steps
 
         v1 = tf.compat.v1
-        config = v1.ConfigProto(
-            intra_op_parallelism_threads=_THREADS.value, inter_op_parallelism_threads=_THREADS.value
-        )
-        config.graph_options.rewrite_options.arithmetic_optimization = 2  # OFF
+        config = steps.session_config(_THREADS.value)
         with tf.Graph().as_default() as graph:
             keys = v1.placeholder(tf.int64, [drift.num_columns, drift.batch_size])
             option = fe.EmbeddingVariableOption(

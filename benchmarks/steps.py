@@ -116,7 +116,7 @@ class SessionRunner:
             self._rows = {kind: self._build_rows(kind) for kind in self.program.tables}
             initialize = tf.compat.v1.global_variables_initializer()
             fill = [op for tables in self.program.tables.values() for op in tables.fill]
-        config = _session_config(threads, systems.SYSTEMS[names[0]].arithmetic)
+        config = session_config(threads, systems.SYSTEMS[names[0]].arithmetic)
         self.session = tf.compat.v1.Session(graph=graph, config=config)
         self.session.run(initialize)
         for operation in fill:  # one by one: each needs a second copy of its table for a moment
@@ -205,7 +205,8 @@ class _HasOp:
         self.op = operation
 
 
-def _session_config(threads: int, arithmetic: bool) -> tf.compat.v1.ConfigProto:
+def session_config(threads: int, arithmetic: bool = False) -> tf.compat.v1.ConfigProto:
+    """Returns how sessions run; `arithmetic` is that optimisation of Grappler."""
     # One thread is the caller's: a handover to a pool of one costs more than a small step.
     config = tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=threads,
