@@ -273,7 +273,7 @@ void ExpectRowsClose(const Array<T>& got, const Matrix& want, double magnitude) 
 constexpr Combiner kCombiners[] = {Combiner::kSum, Combiner::kMean, Combiner::kSqrtn};
 
 // Each way that a row is cut into blocks: registers of 8, 16, 32 and 64 values, and odd rests.
-constexpr int64_t kDims[] = {1, 3, 8, 16, 17, 32, 63, 64, 65, 80, 144, 200};
+constexpr int64_t kDims[] = {1, 3, 8, 16, 17, 32, 63, 64, 65, 80, 128, 144, 200};
 
 }  // namespace fused_embedding
 
