@@ -345,9 +345,9 @@ def _refuse_onnx(arguments: Mapping[str, Any]) -> None:
         )
     if arguments:
         raise NotImplementedError(
-            f"save_model was given {', '.join(arguments)}, which ask for ONNX, but this release "
-            "writes none; leave them out: save_model(model, output_dir, training=False) writes a "
-            "SavedModel of TensorFlow's own ops"
+            f"save_model was given {', '.join(arguments)}, which ask for ONNX, but save_model "
+            "writes none; leave them out for a SavedModel of TensorFlow's own ops, or call "
+            'fe.export_for_serving(model, path, format="onnx")'
         )
 
 
@@ -363,7 +363,7 @@ def save_model(
             `load_model` reads; else the SavedModel of `fe.export_for_serving`, of TensorFlow's own
             ops.
         **onnx: Damo's `dummy_input`, `input_names`, `output_names` and `dynamic_axes`, which ask
-            for ONNX. Not built yet.
+            for ONNX, which is refused: `fe.export_for_serving(model, path, format="onnx")`.
 
     Raises:
         ValueError: If two layers have one group, or there is no folder to write to.

@@ -110,6 +110,8 @@ def test_examples_of_the_page(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs/serving.md").read_text()
     examples = re.findall("```python\n(.*?)```", page, re.DOTALL)
+    # That of ONNX needs other packages: test_export_onnx.py runs it.
+    examples = [example for example in examples if "onnx" not in example]
     assert len(examples) >= 3
     namespace = {}  # an example goes on where the one before it ends
     for example in examples:

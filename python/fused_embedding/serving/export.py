@@ -8,6 +8,8 @@ import tensorflow as tf
 from fused_embedding._tf_private import eager_mode
 from fused_embedding.embedding_variable import EmbeddingVariable
 from fused_embedding.serving.graph_copy import GraphCopier
+from fused_embedding.serving.onnx_file import write_onnx
+from fused_embedding.serving.onnx_tables import OnnxTables
 from fused_embedding.serving.served_table import ServedTable
 from fused_embedding.serving.signatures import (
     DEFAULT,
@@ -25,7 +27,7 @@ from fused_embedding.serving.sources import (
 )
 
 
-def export_for_serving(
+def export_for_serving(  # noqa: PLR0913  # a model or a session, and what to write
     model: Any,
     path: str | os.PathLike[str],
     ops: Literal["stock", "fused"] = "stock",
@@ -33,13 +35,14 @@ def export_for_serving(
     signatures: Any = None,
     inputs: dict[str, Any] | None = None,
     outputs: dict[str, Any] | None = None,
+    format: Literal["saved_model", "onnx"] = "saved_model",
 ) -> None:
-    """Writes a SavedModel that only infers: its lookups insert and count nothing.
+    """Writes a model that only infers: its lookups insert and count nothing.
 
     Args:
         model: A Keras model (Keras 3 or 2), a tf.Module or a loaded SavedModel; or a
             tf.compat.v1.Session.
-        path: Folder of the SavedModel.
+        path: Folder of the SavedModel, or the ONNX file.
         ops: "stock": lookups become ops, and EmbeddingVariables tables, of stock TensorFlow: any
             server of TensorFlow loads it. "fused": the ops of this package, which the server has to
             load.
@@ -49,10 +52,14 @@ def export_for_serving(
         inputs: Of a session: tensors of its graph by name; sparse and ragged ones become their
             parts, `NAME_values` and so on.
         outputs: Of a session: what the signature "serving_default" computes, as `inputs`.
+        format: "saved_model", or "onnx": a file of standard ONNX ops, of one signature. In it keys
+            without a row of tables with random initializers read the mean of the initializer.
 
     Raises:
-        NotImplementedError: For an op that has no form of stock ops; it names the op.
-        ValueError: If signatures, inputs or outputs are missing or do not belong to the model.
+        NotImplementedError: For an op that has no form of stock ops, or in ONNX; it names the op.
+        ValueError: If signatures, inputs or outputs are missing or do not belong to the model, or
+            an ONNX file would be larger than 2 GB.
+        ImportError: If an ONNX file is asked for and tf2onnx is not installed.
         TypeError: If a signature is no tf.function.
 
     >>> class Model(tf.Module):
@@ -67,17 +74,64 @@ def export_for_serving(
     >>> serve(users=tf.constant([7], tf.int64))["rows"].shape
     TensorShape([1, 4])
     """
-    if ops not in ("stock", "fused"):
-        raise ValueError(f'ops must be "stock" or "fused", got {ops!r}')
+    _check_form(ops, format)
     path = os.fspath(path)
     if isinstance(model, tf.compat.v1.Session | tf.compat.v1.InteractiveSession):
         if signatures is not None:
             raise ValueError("a session has no signatures=: give inputs= and outputs=")
-        _export_session(model, path, ops, signature_of_graph(model.graph, inputs, outputs))
+        signature = signature_of_graph(model.graph, inputs, outputs)
+        if format == "onnx":
+            _session_to_onnx(model, path, signature)
+        else:
+            _export_session(model, path, ops, signature)
         return
     if inputs is not None or outputs is not None:
         raise ValueError(f"inputs= and outputs= are for a session, and {model!r} is none")
-    _export_model(model, path, ops, signatures)
+    if format == "onnx":
+        _model_to_onnx(model, path, signatures)
+    else:
+        _export_model(model, path, ops, signatures)
+
+
+def _check_form(ops: str, format: str) -> None:
+    if ops not in ("stock", "fused"):
+        raise ValueError(f'ops must be "stock" or "fused", got {ops!r}')
+    if format not in ("saved_model", "onnx"):
+        raise ValueError(f'format must be "saved_model" or "onnx", got {format!r}')
+    if format == "onnx" and ops != "stock":
+        raise ValueError(f"an ONNX file has no ops of this package, got ops={ops!r}: leave it out")
+
+
+def _model_to_onnx(model: Any, path: str, signatures: Any) -> None:
+    functions = concrete_functions(model, signatures)
+    if len(functions) > 1:
+        raise ValueError(
+            f"an ONNX file has one signature, got {', '.join(functions)}: give one as signatures="
+        )
+    signature = signature_of_function(*functions.values())
+    captured = captured_owners(signature, resources_of_model(model, [signature]))
+    tables = OnnxTables()
+    served = {
+        handle: tables.add(content_of_variable(owner))
+        for handle, owner in captured.items()
+        if isinstance(owner, EmbeddingVariable)
+    }
+    given, values = {}, {}
+    for handle, inside in signature.captures:
+        if handle.dtype == tf.resource:
+            given[inside.name] = served.get(id(handle), handle)
+        else:
+            values[inside.name] = tf.Variable(handle)
+    variables = _resources(captured).variables + list(values.values())
+    write_onnx(_stock_function(signature, given, values), variables, tables, path)
+
+
+def _session_to_onnx(session: Any, path: str, signature: Signature) -> None:
+    tables = OnnxTables()
+    copies = resources_of_session(session, signature, tables.add)
+    with eager_mode():
+        function = _stock_function(signature, copies.handles, copies.values)
+        write_onnx(function, copies.resources.variables, tables, path)
 
 
 def _export_model(model: Any, path: str, ops: str, signatures: Any) -> None:
@@ -120,7 +174,7 @@ def _export_session(session: Any, path: str, ops: str, signature: Signature) -> 
     if ops == "fused":
         _save_session(session, path, signature)
         return
-    copies = resources_of_session(session, signature)
+    copies = resources_of_session(session, signature, ServedTable)
     with eager_mode():
         function = _stock_function(signature, copies.handles, copies.values)
         _save(path, {DEFAULT: function}, copies.resources)

@@ -11,7 +11,6 @@ import tensorflow as tf
 from fused_embedding import raw_ops
 from fused_embedding._tf_private import function_def_to_graph
 from fused_embedding.path_notes import CHECK
-from fused_embedding.serving.served_table import ServedTable
 from fused_embedding.serving.stock_ops import STOCK_OPS, UNREAD_INPUTS, Call
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
@@ -48,8 +47,8 @@ class GraphCopier:
         """Copies into the default graph what the outputs need.
 
         Args:
-            given: By the name of a tensor of the graph: the tensor that stands for it, or a
-                ServedTable for the handle of an EmbeddingVariable.
+            given: By the name of a tensor of the graph: the tensor that stands for it, or for the
+                handle of an EmbeddingVariable a table: its `read` gives the rows of keys.
             outputs: Tensors of the graph.
             control_outputs: Operations that have to run as well.
 
@@ -328,7 +327,7 @@ def _function_names(op: tf.Operation) -> Iterable[str]:
 
 
 def _is_loop_variable(value: Any) -> bool:
-    return not isinstance(value, ServedTable | Unavailable) and value.dtype != tf.resource
+    return tf.is_tensor(value) and value.dtype != tf.resource
 
 
 def _as_list(results: Any) -> list[Any]:

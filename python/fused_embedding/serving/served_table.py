@@ -46,6 +46,15 @@ def table_content(name: str, attributes: Any, exported: Any) -> TableContent:
     return TableContent(name, keys, values, initializer, exported["initializer_matrix"])
 
 
+def default_rows(content: TableContent) -> tf.Tensor:
+    """`[m, dim]`: key k without a row reads row k mod m; zeros where first values are computed."""
+    if content.initializer.kind == "matrix":
+        return tf.convert_to_tensor(content.matrix)
+    value = content.initializer.a if content.initializer.kind == "constant" else 0.0
+    values = tf.convert_to_tensor(content.values)
+    return tf.cast(tf.fill([1, values.shape.as_list()[1]], np.float64(value)), values.dtype)
+
+
 class ServedTable:
     """A table that lookups read by key, of stock resources. Nothing inserts into it.
 
@@ -60,7 +69,7 @@ class ServedTable:
     def __init__(self, content: TableContent) -> None:
         self.name = content.name
         self._initializer = content.initializer
-        defaults = self._defaults(content)
+        defaults = default_rows(content)
         self.num_defaults = defaults.shape.as_list()[0]
         self.rows = tf.Variable(
             tf.concat([defaults, content.values], axis=0),
@@ -73,14 +82,6 @@ class ServedTable:
         )
         positions = self.num_defaults + tf.range(tf.size(content.keys, tf.int64))
         self.index.insert(content.keys, positions)
-
-    @staticmethod
-    def _defaults(content: TableContent) -> tf.Tensor:
-        if content.initializer.kind == "matrix":
-            return tf.convert_to_tensor(content.matrix)
-        value = content.initializer.a if content.initializer.kind == "constant" else 0.0
-        values = tf.convert_to_tensor(content.values)
-        return tf.cast(tf.fill([1, values.shape.as_list()[1]], np.float64(value)), values.dtype)
 
     def read(self, keys: tf.Tensor) -> tf.Tensor:
         """The rows of keys, as inference reads them.

@@ -1,6 +1,6 @@
 """Variables and tables of a model or a session, as those of an export."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -10,7 +10,7 @@ from fused_embedding._tf_private import Trackable, eager_mode
 from fused_embedding.embedding_partitions import PartitionedEmbeddingVariable
 from fused_embedding.embedding_variable import EmbeddingVariable
 from fused_embedding.serving.graph_copy import needed_operations
-from fused_embedding.serving.served_table import ServedTable, TableContent, table_content
+from fused_embedding.serving.served_table import TableContent, table_content
 from fused_embedding.serving.signatures import Signature
 
 _VARIABLES = ("VarHandleOp", "Variable", "VariableV2")
@@ -98,7 +98,7 @@ class SessionResources(NamedTuple):
     """Copies of a session's variables and tables.
 
     Attributes:
-        handles: By the name of a tensor of the graph: the handle, or ServedTable, to read instead.
+        handles: By the name of a tensor of the graph: the handle, or table, to read instead.
         values: By the name of a reference variable: the variable to read instead.
         resources: All copies.
     """
@@ -108,12 +108,15 @@ class SessionResources(NamedTuple):
     resources: Resources
 
 
-def resources_of_session(session: Any, signature: Signature) -> SessionResources:
+def resources_of_session(
+    session: Any, signature: Signature, make_table: Callable[[TableContent], Any]
+) -> SessionResources:
     """Copies what the outputs of a signature need out of a session.
 
     Args:
         session: A tf.compat.v1.Session.
         signature: Of its graph.
+        make_table: Makes of an EmbeddingVariable what stands for its handle.
 
     Raises:
         ValueError: If the graph is finalized: reading a table takes an op.
@@ -127,7 +130,12 @@ def resources_of_session(session: Any, signature: Signature) -> SessionResources
     with eager_mode():
         for op in needed:
             if op.name in fetched:
-                _copy_resource(op, fetched[op.name], copies)
+                if op.type == "EmbeddingVariableHandle":
+                    table = make_table(table_content(op.name, _Attributes(op), fetched[op.name]))
+                    copies.resources.tables.append(table)
+                    copies.handles[op.outputs[0].name] = table
+                else:
+                    _copy_resource(op, fetched[op.name], copies)
     return copies
 
 
@@ -178,11 +186,7 @@ class _Attributes:
 
 def _copy_resource(op: tf.Operation, fetched: Any, copies: SessionResources) -> None:
     name = op.outputs[0].name
-    if op.type == "EmbeddingVariableHandle":
-        table = ServedTable(table_content(op.name, _Attributes(op), fetched))
-        copies.resources.tables.append(table)
-        copies.handles[name] = table
-    elif op.type in _VARIABLES:
+    if op.type in _VARIABLES:
         variable = tf.Variable(fetched, trainable=False, name=op.name)
         copies.resources.variables.append(variable)
         if op.type == "VarHandleOp":

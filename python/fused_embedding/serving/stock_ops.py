@@ -216,6 +216,8 @@ def _partitioned(ids: tf.Tensor, shapes: Sequence[tf.Tensor], strategy: str) -> 
         shard = tf.where(ids < 0, -1, shard)
         starts = tf.concat([[0], ends], axis=0)
         local = ids - tf.gather(starts, tf.maximum(shard, 0))
+    elif strategy == "hash" and count == 1:
+        shard = tf.zeros_like(ids)
     elif strategy == "hash":
         hashes = mix64(tf.bitcast(ids, tf.uint64))
         shard = tf.math.floormod(hashes, tf.constant(count, tf.uint64))
