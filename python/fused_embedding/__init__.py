@@ -38,7 +38,7 @@ from fused_embedding.explanation import explain
 from fused_embedding.fusion_check import FusionCheck
 from fused_embedding.inference import inference
 from fused_embedding.initializers import DebugInitializer
-from fused_embedding.serving import export_for_serving
+from fused_embedding.serving import export_for_serving, write_serving_delta
 from fused_embedding.statistics_summary import summarize_statistics
 
 __version__ = "0.1.0"
@@ -74,6 +74,7 @@ __all__ = [
     "raw_ops",
     "summarize_statistics",
     "train",
+    "write_serving_delta",
 ]
 
 del gradients  # imported for its registrations

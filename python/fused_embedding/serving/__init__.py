@@ -1,5 +1,6 @@
 """SavedModels for servers: of stock ops alone, or with the ops of this package."""
 
+from fused_embedding.serving.delta import write_serving_delta
 from fused_embedding.serving.export import export_for_serving
 
-__all__ = ["export_for_serving"]
+__all__ = ["export_for_serving", "write_serving_delta"]

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from fused_embedding._tf_private import eager_mode
 from fused_embedding.embedding_variable import EmbeddingVariable
+from fused_embedding.serving.generations import APPLY, Generations
 from fused_embedding.serving.graph_copy import GraphCopier
 from fused_embedding.serving.onnx_file import write_onnx
 from fused_embedding.serving.onnx_tables import OnnxTables
@@ -149,13 +150,14 @@ def _export_model(model: Any, path: str, ops: str, signatures: Any) -> None:
         for handle, owner in captured.items()
         if isinstance(owner, EmbeddingVariable)
     }
+    generations = Generations(list(tables.values()))
     served = {}
     for name, signature in described.items():
         given = {
             inside.name: tables.get(id(handle), handle) for handle, inside in signature.captures
         }
-        served[name] = _stock_function(signature, given, {})
-    _save(path, served, _resources(captured | tables))
+        served[name] = _stock_function(signature, given, {}, generations)
+    _save(path, served, _resources(captured | tables), generations)
 
 
 def _resources(owners: dict[int, Any]) -> Resources:
@@ -176,8 +178,9 @@ def _export_session(session: Any, path: str, ops: str, signature: Signature) -> 
         return
     copies = resources_of_session(session, signature, ServedTable)
     with eager_mode():
-        function = _stock_function(signature, copies.handles, copies.values)
-        _save(path, {DEFAULT: function}, copies.resources)
+        generations = Generations(copies.resources.tables)
+        function = _stock_function(signature, copies.handles, copies.values, generations)
+        _save(path, {DEFAULT: function}, copies.resources, generations)
 
 
 def _save_session(session: Any, path: str, signature: Signature) -> None:
@@ -198,18 +201,33 @@ def _save_session(session: Any, path: str, signature: Signature) -> None:
 
 
 def _stock_function(
-    signature: Signature, given: dict[str, Any], values: dict[str, tf.Variable]
+    signature: Signature,
+    given: dict[str, Any],
+    values: dict[str, tf.Variable],
+    generations: Generations | None = None,
 ) -> Any:
     """A concrete function that computes what a signature does with stock ops."""
     copier = GraphCopier(signature.graph)
+    outputs = list(signature.outputs.values())
 
     @tf.function(autograph=False)
     def serve(**arguments: tf.Tensor) -> dict[str, tf.Tensor]:
         known = dict(given)
         known |= {name: variable.read_value() for name, variable in values.items()}
         known |= {tensor.name: arguments[name] for name, tensor in signature.inputs.items()}
-        outputs = list(signature.outputs.values())
-        results = copier.copy(known, outputs, signature.control_outputs)
+
+        def compute(generation: tf.Tensor) -> list[tf.Tensor]:
+            tables = {
+                name: table.at(generation)
+                for name, table in given.items()
+                if isinstance(table, ServedTable)
+            }
+            return copier.copy(known | tables, outputs, signature.control_outputs)
+
+        if generations is not None and any(isinstance(t, ServedTable) for t in given.values()):
+            results = generations.answer(compute, outputs)
+        else:
+            results = copier.copy(known, outputs, signature.control_outputs)
         # Each its own tensor, also where an output is an input.
         return dict(zip(signature.outputs, map(tf.identity, results), strict=True))
 
@@ -221,12 +239,21 @@ def _stock_function(
     )
 
 
-def _save(path: str, functions: dict[str, Any], resources: Resources) -> None:
+def _save(
+    path: str,
+    functions: dict[str, Any],
+    resources: Resources,
+    generations: Generations | None = None,
+) -> None:
     root = tf.Module()
     root.dense_variables = resources.variables
     root.stock_tables = resources.stock_tables
     root.embedding_tables = [
-        {"index": table.index, "rows": table.rows} if isinstance(table, ServedTable) else table
-        for table in resources.tables
+        table.resources() if isinstance(table, ServedTable) else table for table in resources.tables
     ]
+    if generations is not None and resources.tables:
+        if APPLY in functions:
+            raise ValueError(f"the signature {APPLY!r} of an export applies deltas: rename yours")
+        root.generations = generations
+        functions = functions | {APPLY: generations.apply_function()}
     tf.saved_model.save(root, path, signatures=functions)

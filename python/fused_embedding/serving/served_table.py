@@ -1,5 +1,6 @@
 """An EmbeddingVariable in an export of stock ops: a hash table from key to row, and the rows."""
 
+import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,15 +56,36 @@ def default_rows(content: TableContent) -> tf.Tensor:
     return tf.cast(tf.fill([1, values.shape.as_list()[1]], np.float64(value)), values.dtype)
 
 
+class TableChanges(NamedTuple):
+    """What a delta says of a table.
+
+    Attributes:
+        keys: `[n]` int64, distinct.
+        values: `[n, dim]`.
+        removed_keys: `[m]` int64, distinct and none of `keys`.
+        is_full: Bool scalar: all keys but `keys` are removed.
+    """
+
+    keys: tf.Tensor
+    values: tf.Tensor
+    removed_keys: tf.Tensor
+    is_full: tf.Tensor
+
+
 class ServedTable:
-    """A table that lookups read by key, of stock resources. Nothing inserts into it.
+    """A table that lookups read by key, of stock resources. Lookups insert nothing.
 
     Attributes:
         name: Of the EmbeddingVariable.
-        index: Table from key to the row of `rows`, both int64.
+        index: Table from key to the row of `rows`, both int64, that even generations read.
+        odd_index: The same for odd generations; without keys until there is one.
         rows: Variable `[n, dim]`. Its first rows, as many as `num_defaults`, are for keys that are
             not in `index`: key k reads row k mod num_defaults, or where first values are computed
             one that is not looked at.
+        free_rows: Variable `[f]` int64: rows that no generation reads, but the one that an index
+            still has of before.
+        last_keys: Variable `[c]` int64: what the last delta changed, which the other index lacks.
+        last_rows: Variable `[c]` int64: their rows, -1: removed.
     """
 
     def __init__(self, content: TableContent) -> None:
@@ -77,11 +99,121 @@ class ServedTable:
             trainable=False,
             name=f"{content.name}/rows",
         )
-        self.index = tf.lookup.experimental.MutableHashTable(
-            tf.int64, tf.int64, default_value=0, name="index"
+        self.index, self.odd_index = _new_index("index"), _new_index("odd_index")
+        self.free_rows, self.last_keys, self.last_rows = (
+            tf.Variable(tf.zeros([0], tf.int64), shape=[None], trainable=False, name=name)
+            for name in ("free_rows", "last_keys", "last_rows")
         )
+        self._is_odd = tf.constant(False)
         positions = self.num_defaults + tf.range(tf.size(content.keys, tf.int64))
         self.index.insert(content.keys, positions)
+
+    def resources(self) -> dict[str, Any]:
+        """What an export keeps, by attribute."""
+        names = ("index", "odd_index", "rows", "free_rows", "last_keys", "last_rows")
+        return {name: getattr(self, name) for name in names}
+
+    def at(self, generation: tf.Tensor) -> "ServedTable":
+        """This table, whose lookups read a generation (int64 scalar)."""
+        table = copy.copy(self)
+        table._is_odd = _is_odd(generation)
+        return table
+
+    def change(self, generation: tf.Tensor, changes: TableChanges) -> tf.Tensor:
+        """Makes the generation after `generation`, which goes on to be read.
+
+        Args:
+            generation: int64 scalar, of the requests.
+            changes: What the next one has of its own.
+
+        Returns:
+            A scalar that is there when it is done.
+        """
+        is_first = tf.equal(generation, 0)
+        return tf.cond(
+            _is_odd(generation),
+            lambda: self._change(self.odd_index, self.index, is_first, changes),
+            lambda: self._change(self.index, self.odd_index, is_first, changes),
+        )
+
+    def _change(self, served: Any, other: Any, is_first: tf.Tensor, changes: Any) -> tf.Tensor:
+        caught_up, free = self._catch_up(served, other, is_first)
+        removed = tf.cond(
+            changes.is_full,
+            lambda: tf.raw_ops.ListDiff(x=served.export()[0], y=changes.keys).out,
+            lambda: changes.removed_keys,
+        )
+        placed, rows = self._place(changes.values, free)
+        with tf.control_dependencies([caught_up, placed]):
+            removal = other.remove(removed)
+        with tf.control_dependencies([removal]):
+            insertion = other.insert(changes.keys, rows)
+        noted = [
+            self.last_keys.assign(tf.concat([changes.keys, removed], axis=0), read_value=False),
+            self.last_rows.assign(
+                tf.concat([rows, -tf.ones_like(removed)], axis=0), read_value=False
+            ),
+        ]
+        with tf.control_dependencies([insertion, *noted]):
+            return tf.constant(True)
+
+    def _catch_up(self, served: Any, other: Any, is_first: tf.Tensor) -> tuple[Any, tf.Tensor]:
+        """Brings the other index to what is served; the rows that nobody reads then."""
+
+        def copied() -> tf.Tensor:
+            with tf.control_dependencies([other.insert(*served.export())]):
+                return tf.constant(True)
+
+        first = tf.cond(is_first, copied, lambda: tf.constant(True))
+        keys, rows = self.last_keys.read_value(), self.last_rows.read_value()
+        with tf.control_dependencies([first]):
+            before = tf.ensure_shape(other.lookup(keys, -tf.ones_like(keys)), [None])
+        with tf.control_dependencies([before]):
+            removal = other.remove(tf.boolean_mask(keys, rows < 0))
+        is_there = rows >= 0
+        with tf.control_dependencies([removal]):
+            insertion = other.insert(
+                tf.boolean_mask(keys, is_there), tf.boolean_mask(rows, is_there)
+            )
+        unread = tf.boolean_mask(before, before >= 0)
+        return insertion, tf.concat([self.free_rows.read_value(), unread], axis=0)
+
+    def _place(self, values: tf.Tensor, free: tf.Tensor) -> tuple[Any, tf.Tensor]:
+        """Writes values to free rows, and to new ones; where they are."""
+        count = tf.size(values[:, 0], tf.int64)
+        num_reused = tf.minimum(count, tf.size(free, tf.int64))
+        reused = free[:num_reused]
+        # Not by ReadVariableOp, which copies all rows. Readers keep no reference to the rows.
+        num_rows = tf.raw_ops.VariableShape(input=self.rows.handle, out_type=tf.int64)[0]
+        num_missing = count - num_reused
+        # Each growth copies all rows: a sixteenth more than is needed makes it rare.
+        num_new = tf.where(num_missing > 0, num_missing + num_rows // 16, 0)
+        new = tf.range(num_rows, num_rows + num_new)
+        scatter = tf.raw_ops.ResourceScatterUpdate(
+            resource=self.rows.handle, indices=reused, updates=values[:num_reused]
+        )
+
+        def grown() -> tf.Tensor:
+            spare = tf.zeros([num_new - num_missing, self.rows.shape[1]], values.dtype)
+            rows = tf.concat([self.rows.read_value(), values[num_reused:], spare], axis=0)
+            with tf.control_dependencies([self.rows.assign(rows, read_value=False)]):
+                return tf.constant(True)
+
+        with tf.control_dependencies([scatter]):
+            growth = tf.cond(num_new > 0, grown, lambda: tf.constant(True))
+        freed = self.free_rows.assign(
+            tf.concat([free[num_reused:], new[num_missing:]], axis=0), read_value=False
+        )
+        with tf.control_dependencies([freed]):
+            placed = tf.identity(growth)
+        return placed, tf.concat([reused, new[:num_missing]], axis=0)
+
+    def _positions(self, keys: tf.Tensor, defaults: tf.Tensor) -> tf.Tensor:
+        return tf.cond(
+            self._is_odd,
+            lambda: self.odd_index.lookup(keys, defaults),
+            lambda: self.index.lookup(keys, defaults),
+        )
 
     def read(self, keys: tf.Tensor) -> tf.Tensor:
         """The rows of keys, as inference reads them.
@@ -93,7 +225,7 @@ class ServedTable:
             `[n, dim]`.
         """
         defaults = tf.math.floormod(keys, tf.constant(self.num_defaults, tf.int64))
-        positions = self.index.lookup(keys, defaults)
+        positions = self._positions(keys, defaults)
         rows = tf.gather(self.rows, positions)
         if self._initializer.kind not in COMPUTED_KINDS:
             return rows
@@ -102,3 +234,11 @@ class ServedTable:
         dim = self.rows.shape.as_list()[1]
         first = first_values(self._initializer, unknown_keys, dim, self.rows.dtype)
         return tf.tensor_scatter_nd_update(rows, unknown, first)
+
+
+def _new_index(name: str) -> Any:
+    return tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, default_value=0, name=name)
+
+
+def _is_odd(generation: tf.Tensor) -> tf.Tensor:
+    return tf.equal(tf.math.floormod(generation, 2), 1)

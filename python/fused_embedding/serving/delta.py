@@ -1,0 +1,125 @@
+"""fe.write_serving_delta: what an incremental save has changed, for servers of an export."""
+
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from fused_embedding.checkpoint.changes import Changes, read_changes
+from fused_embedding.serving.generations import CHANGES, CONTINUES, ID, new_id
+from fused_embedding.serving.served_table import TableChanges
+
+_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+_PART = "/part_"
+
+
+class _Table(NamedTuple):
+    """A table of an export: one EmbeddingVariable, or a partition of one."""
+
+    name: str
+    dim: int
+    dtype: tf.DType
+
+
+def write_serving_delta(
+    path: str | os.PathLike[str],
+    export: str | os.PathLike[str],
+    checkpoint: str,
+    *,
+    continues: str | os.PathLike[str] | None = None,
+    names: Mapping[str, str] | None = None,
+) -> None:
+    """Writes what a save has changed, for servers that have loaded an export; eagerly.
+
+    A server applies it by calling the signature "apply_delta" of the export with its path. Deltas
+    have the EmbeddingVariables and nothing else of a model.
+
+    Args:
+        path: Prefix of the two files of the delta, `PATH.index` and `PATH.data-...`; none may be
+            there.
+        export: Folder that `fe.export_for_serving` wrote with stock ops.
+        checkpoint: Prefix of an incremental save, by `fe.train.Saver(incremental=True)` or
+            `fe.train.IncrementalCheckpointManager`: the first after the export, or after the
+            checkpoint of the delta that this one continues.
+        continues: Path of the delta before; None: the export itself.
+        names: By the name of an EmbeddingVariable in the export: its name in the checkpoint, where
+            they differ, such as "model/users" of a tf.train.Checkpoint.
+
+    Raises:
+        ValueError: If the export has no tables of stock ops, the checkpoint is not of its tables,
+            or a delta is there already.
+    """
+    path, export = os.fspath(path), os.fspath(export)
+    if os.path.exists(path + ".index"):
+        raise ValueError(f"a delta is at {path!r} already: give a new path")
+    before, tables = _read_export(export)
+    if continues is not None:
+        before = tf.train.load_checkpoint(os.fspath(continues)).get_tensor(ID)
+    tensors: dict[str, Any] = {ID: new_id(), CONTINUES: before}
+    for i, changed in enumerate(_changes_of(tables, checkpoint, names or {})):
+        for change, array in zip(CHANGES, changed, strict=True):
+            tensors[f"{i}/{change.name}"] = array
+    tf.raw_ops.SaveV2(
+        prefix=path,
+        tensor_names=list(tensors),
+        shape_and_slices=[""] * len(tensors),
+        tensors=[tf.convert_to_tensor(array) for array in tensors.values()],
+    )
+
+
+def _read_export(export: str) -> tuple[bytes, list[_Table]]:
+    """ID and tables of an export."""
+    reader = tf.train.load_checkpoint(os.path.join(export, "variables", "variables"))
+    shapes = reader.get_variable_to_shape_map()
+    if f"generations/loaded{_VALUE}" not in shapes:
+        raise ValueError(
+            f"{export!r} has no tables that deltas change: give the folder of "
+            "fe.export_for_serving of a model that looks up in EmbeddingVariables, with stock ops"
+        )
+    dtypes = reader.get_variable_to_dtype_map()
+    tables = []
+    for i, name in enumerate(reader.get_tensor(f"generations/names{_VALUE}")):
+        rows = f"embedding_tables/{i}/rows{_VALUE}"
+        tables.append(_Table(name.decode(), shapes[rows][1], dtypes[rows]))
+    return reader.get_tensor(f"generations/loaded{_VALUE}"), tables
+
+
+def _changes_of(
+    tables: list[_Table], checkpoint: str, names: Mapping[str, str]
+) -> list[TableChanges]:
+    """Of each table."""
+    parts: dict[str, list[int]] = {}  # of each variable: its tables
+    for i, table in enumerate(tables):
+        parts.setdefault(_variable_of(table.name), []).append(i)
+    unknown = sorted(names.keys() - parts.keys())
+    if unknown:
+        raise ValueError(f"names has {unknown}, but the export has {sorted(parts)}")
+    changes: dict[int, TableChanges] = {}
+    for name, places in parts.items():
+        places.sort(key=lambda i: _part_of(tables[i].name))
+        table = tables[places[0]]
+        read = list(read_changes(checkpoint, names.get(name, name), table.dim, table.dtype))
+        if len(read) != len(places):
+            raise ValueError(
+                f"{name!r} has {len(read)} partitions in the checkpoint {checkpoint} and "
+                f"{len(places)} in the export: export the model that is saved"
+            )
+        changes |= zip(places, map(_as_changes, read), strict=True)
+    return [changes[i] for i in range(len(tables))]
+
+
+def _variable_of(name: str) -> str:
+    stem, part, number = name.rpartition(_PART)
+    return stem if part and number.isdigit() else name
+
+
+def _part_of(name: str) -> int:
+    return 0 if _variable_of(name) == name else int(name.rpartition(_PART)[2])
+
+
+def _as_changes(changes: Changes) -> TableChanges:
+    # A key that was removed and came again is in both.
+    removed = np.setdiff1d(changes.removed_keys, changes.keys)
+    return TableChanges(changes.keys, changes.values, removed, np.bool_(changes.is_full))
