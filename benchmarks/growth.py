@@ -131,10 +131,10 @@ class _Program:
         import tensorflow as tf
 
         import fused_embedding as fe
-        from benchmarks import steps
+        from benchmarks import sessions
 
         v1 = tf.compat.v1
-        config = steps.session_config(_THREADS.value)
+        config = sessions.session_config(_THREADS.value)
         with tf.Graph().as_default() as graph:
             keys = v1.placeholder(tf.int64, [drift.num_columns, drift.batch_size])
             option = fe.EmbeddingVariableOption(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from benchmarks import kernels, systems, timing, variables, workloads
+from benchmarks import kernels, sessions, systems, timing, variables, workloads
 
 LEARNING_RATE = 0.01
 
@@ -116,7 +116,7 @@ class SessionRunner:
             self._rows = {kind: self._build_rows(kind) for kind in self.program.tables}
             initialize = tf.compat.v1.global_variables_initializer()
             fill = [op for tables in self.program.tables.values() for op in tables.fill]
-        config = session_config(threads, systems.SYSTEMS[names[0]].arithmetic)
+        config = sessions.session_config(threads, systems.SYSTEMS[names[0]].arithmetic)
         self.session = tf.compat.v1.Session(graph=graph, config=config)
         self.session.run(initialize)
         for operation in fill:  # one by one: each needs a second copy of its table for a moment
@@ -203,19 +203,6 @@ class _HasOp:
 
     def __init__(self, operation: tf.Operation):
         self.op = operation
-
-
-def session_config(threads: int, arithmetic: bool = False) -> tf.compat.v1.ConfigProto:
-    """Returns how sessions run; `arithmetic` is that optimisation of Grappler."""
-    # One thread is the caller's: a handover to a pool of one costs more than a small step.
-    config = tf.compat.v1.ConfigProto(
-        intra_op_parallelism_threads=threads,
-        inter_op_parallelism_threads=threads if threads > 1 else -1,
-    )
-    if not arithmetic:
-        rewrites = config.graph_options.rewrite_options
-        rewrites.arithmetic_optimization = type(rewrites).OFF
-    return config
 
 
 class FunctionRunner:

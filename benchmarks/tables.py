@@ -98,6 +98,23 @@ def serving_table(records: list[dict]) -> str:
     return "\n".join(lines)
 
 
+def exports_table(records: list[dict]) -> str:
+    """Returns the table of a whole model's exports, and of deltas that they apply meanwhile."""
+    lines = ["### Exports of a click model: requests to a server, one caller", ""]
+    lines += markdown.head(
+        ["rows", "batch", "server", "deltas applied", "p50 us", "p99 us", "longest ms"]
+    )
+    for record in sorted(records, key=lambda r: r["axes"]["batch_size"]):
+        axes = record["axes"]
+        for cell in record["cells"]:
+            for name, figures in cell["systems"].items():
+                row = [axes["workload"], str(axes["batch_size"]), name]
+                row += [str(figures.get("deltas", "-")), f"{figures['p50_us']:.0f}"]
+                row += [f"{figures['p99_us']:.0f}", f"{figures['longest_us'] / 1e3:.1f}"]
+                lines.append(markdown.row(row))
+    return "\n".join(lines)
+
+
 def one_table_table(records: list[dict]) -> str:
     """Returns the table of many columns beside one."""
     lines = ["### Many columns beside the same ids in one column of one table", ""]
@@ -146,6 +163,7 @@ def generated(records: list[dict]) -> str:
         by_mode.setdefault(record["axes"]["mode"], []).append(record)
     serving, one_table = by_mode.get("serving", []), by_mode.get("one_table", [])
     serving.sort(key=lambda r: (r["axes"]["workload"], r["axes"]["batch_size"]))
+    exports = by_mode.get("exports", [])
     host = records[0]["machine"]
     parts = [f"## {host['cpu']}, {host['cores']} cores", f"{results.caption(records)}."]
     parts += keyed_reports.reports(records)
@@ -153,6 +171,7 @@ def generated(records: list[dict]) -> str:
     parts += [workload_table(record) for record in dense]
     parts += [one_table_table(one_table)] if one_table else []
     parts += [serving_table(serving)] if serving else []
+    parts += [exports_table(exports)] if exports else []
     parts += [op_table(ops)] if ops else []
     commands = sorted({record["command"] for record in records})
     parts.append("Commands:\n\n" + "\n".join(f"    {command}" for command in commands))

@@ -1,11 +1,11 @@
 """The demo's model on tables without a vocabulary: one EmbeddingVariable for each field."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 import fused_embedding as fe
-from fused_embedding.demo import criteo, model
+from fused_embedding.demo import model
 
 _MAX_INITIAL = 0.05
 
@@ -72,9 +72,21 @@ def _logits(
         )
         for name in model.NAMES
     ]
+    return logits_of(inputs, columns)
+
+
+def logits_of(inputs: model.Inputs, columns: list[Any]) -> tf.Tensor:
+    """Logits `[batch]`.
+
+    Args:
+        inputs: Of the model.
+        columns: An embedding column for each of `model.NAMES`, all of one dimension; the last value
+            of a row is the weight of the id in the wide part.
+    """
     rows = tf.compat.v1.feature_column.input_layer(model.features(inputs.categoricals), columns)
-    rows = tf.reshape(rows, [-1, len(criteo.CARDINALITIES), embedding_dim + 1])
+    dim = columns[0].dimension
+    rows = tf.reshape(rows, [-1, len(columns), dim])
     embeddings, weights = rows[:, :, :-1], rows[:, :, -1]
     wide = tf.reduce_sum(weights, axis=1, keepdims=True)
-    deep = tf.reshape(embeddings, [-1, len(criteo.CARDINALITIES) * embedding_dim])
+    deep = tf.reshape(embeddings, [-1, len(columns) * (dim - 1)])
     return model.wide_and_deep(wide, tf.concat([inputs.integers, deep], axis=1))
