@@ -4,11 +4,10 @@ docs/migration/damo.md says what is the same and what is not.
 """
 
 import functools
-import importlib
 import math
 import os
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -19,6 +18,8 @@ from fused_embedding.keras.fused import fused_optimizers
 from fused_embedding.keras.layers import fused_layers
 from fused_embedding.keras.optimizers import PACKAGE, keras_of
 from fused_embedding.keras.rules import OwnRule
+from fused_embedding.serving import export_for_serving
+from fused_embedding.serving.onnx_arguments import Axes, OnnxArguments, export_onnx
 from fused_embedding.train.rules import Step
 
 # `Embedding` is one too: that of tf.keras.
@@ -27,7 +28,7 @@ __all__ = ["embedding_class", "load_model", "save_model"]
 # Damo's groups are 16 bits; -1 is a layer that has a group of its own.
 _MAX_GROUP = 2**16 - 1
 _MODEL_FILE = "model.keras"
-_ONNX_ARGUMENTS = ("dummy_input", "input_names", "output_names", "dynamic_axes")
+_ONNX_FILE = "model.onnx"
 
 Numbers = Mapping[str, float]
 
@@ -336,23 +337,33 @@ def _check_groups(model: Any) -> None:
         )
 
 
-def _refuse_onnx(arguments: Mapping[str, Any]) -> None:
-    unknown = sorted(set(arguments) - set(_ONNX_ARGUMENTS))
-    if unknown:
-        raise TypeError(
-            f"save_model was given {', '.join(unknown)}, but beside model, output_dir and training "
-            f"it has {', '.join(_ONNX_ARGUMENTS)} alone"
+def _onnx_arguments(training: bool, arguments: dict[str, Any]) -> OnnxArguments | None:
+    """Those that were given, or None."""
+    given = {name: value for name, value in arguments.items() if value is not None}
+    if not given:
+        return None
+    if training:
+        raise ValueError(
+            f"save_model was given {', '.join(given)}, which ask for an ONNX file, and training="
+            "True, but such a file cannot be trained: pass training=False, or leave them out"
         )
-    if arguments:
-        raise NotImplementedError(
-            f"save_model was given {', '.join(arguments)}, which ask for ONNX, but save_model "
-            "writes none; leave them out for a SavedModel of TensorFlow's own ops, or call "
-            'fe.export_for_serving(model, path, format="onnx")'
+    if "dummy_input" not in given:
+        raise ValueError(
+            f"save_model was given {', '.join(given)} without dummy_input: give an array that the "
+            "model is called with"
         )
+    return OnnxArguments(**given)
 
 
-def save_model(
-    model: Any, output_dir: str | os.PathLike[str], training: bool = True, **onnx: Any
+def save_model(  # noqa: PLR0913  # Damo's
+    model: Any,
+    output_dir: str | os.PathLike[str],
+    training: bool = True,
+    *,
+    dummy_input: Any = None,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+    dynamic_axes: Mapping[str, Axes] | None = None,
 ) -> None:
     """Saves a model, to be trained further or to be served.
 
@@ -361,24 +372,44 @@ def save_model(
         output_dir: Folder, made if there is none.
         training: Whether to write the file model.keras, with all weights, tables and slots, which
             `load_model` reads; else the SavedModel of `fe.export_for_serving`, of TensorFlow's own
-            ops.
-        **onnx: Damo's `dummy_input`, `input_names`, `output_names` and `dynamic_axes`, which ask
-            for ONNX, which is refused: `fe.export_for_serving(model, path, format="onnx")`.
+            ops, or, with a dummy_input, the file model.onnx.
+        dummy_input: What the model is called with, or a list or dictionary of such arrays. Their
+            sizes and dtypes count.
+        input_names: A name for each array. None: the keys of a dictionary, else input_0 and so on.
+        output_names: A name for each result. None: output_0 and so on.
+        dynamic_axes: Axes that may have any size, by the name of an input or output:
+            `{"ids": {0: "batch"}}`, or `{"ids": [0]}`. Other axes of inputs keep their sizes. None:
+            all of them.
 
     Raises:
-        ValueError: If two layers have one group, or there is no folder to write to.
-        NotImplementedError: If ONNX is asked for.
+        ValueError: If two layers have one group, there is no folder to write to, or a name or axis
+            is wrong.
+        TypeError: If dummy_input has something that is no array.
+        ImportError: If an ONNX file is asked for and tf2onnx is not installed.
+        NotImplementedError: For an op that has no form of TensorFlow's own ops, or in ONNX.
     """
-    _refuse_onnx(onnx)
+    onnx = _onnx_arguments(
+        training,
+        {
+            "dummy_input": dummy_input,
+            "input_names": input_names,
+            "output_names": output_names,
+            "dynamic_axes": dynamic_axes,
+        },
+    )
     if not os.fspath(output_dir):
         raise ValueError("output_dir must be a folder, got ''; pass '.' for this one")
     _check_groups(model)
-    if not training:
-        # The package itself imports this module.
-        package = importlib.import_module("fused_embedding")
-        package.export_for_serving(model, os.fspath(output_dir), ops="stock")
-        return
     folder = pathlib.Path(output_dir)
+    if onnx is not None:
+        export_onnx(model, folder / _ONNX_FILE, onnx)
+    elif training:
+        _save_for_training(model, folder)
+    else:
+        export_for_serving(model, folder, ops="stock")
+
+
+def _save_for_training(model: Any, folder: pathlib.Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     # A file that is there stays whole until the new one is.
     unfinished = folder / f".{os.getpid()}.{_MODEL_FILE}"
