@@ -23,12 +23,15 @@ Enum ParseName(const std::string& name, std::initializer_list<std::pair<const ch
   return names.begin()->second;  // not reached: the op's attr allows no other name
 }
 
+std::pair<const char*, AdmissionKind> Named(AdmissionKind kind) {
+  return {AdmissionKindName(kind), kind};
+}
+
 AdmissionConfig ReadAdmission(OpKernelConstruction* ctx) {
   AdmissionConfig admission;
-  admission.kind = ParseName<AdmissionKind>(GetAttr<std::string>(ctx, "admission"),
-                                            {{"all", AdmissionKind::kAll},
-                                             {"counter", AdmissionKind::kCounter},
-                                             {"bloom", AdmissionKind::kBloom}});
+  admission.kind = ParseName<AdmissionKind>(
+      GetAttr<std::string>(ctx, "admission"),
+      {Named(AdmissionKind::kAll), Named(AdmissionKind::kCounter), Named(AdmissionKind::kBloom)});
   admission.min_frequency = GetAttr<int64_t>(ctx, "min_frequency");
   admission.bloom_counters = GetAttr<int64_t>(ctx, "bloom_counters");
   admission.bloom_hashes = GetAttr<int64_t>(ctx, "bloom_hashes");

@@ -49,16 +49,4 @@ Status SummarizeTableFile(const std::string& path, FileSummary* summary) {
   }
 }
 
-const char* AdmissionKindName(AdmissionKind kind) {
-  switch (kind) {
-    case AdmissionKind::kAll:
-      return "all";
-    case AdmissionKind::kCounter:
-      return "counter";
-    case AdmissionKind::kBloom:
-      return "bloom";
-  }
-  return "unknown";
-}
-
 }  // namespace fused_embedding

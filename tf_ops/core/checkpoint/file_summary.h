@@ -30,8 +30,6 @@ struct FileSummary {
 // of ReadTableFile.
 Status SummarizeTableFile(const std::string& path, FileSummary* summary);
 
-const char* AdmissionKindName(AdmissionKind kind);
-
 }  // namespace fused_embedding
 
 #endif  // FUSED_EMBEDDING_CORE_CHECKPOINT_FILE_SUMMARY_H_

@@ -49,6 +49,18 @@ Status CheckBloom(int64_t num_counters, int64_t num_hashes, int64_t min_frequenc
 
 }  // namespace
 
+const char* AdmissionKindName(AdmissionKind kind) {
+  switch (kind) {
+    case AdmissionKind::kAll:
+      return "all";
+    case AdmissionKind::kCounter:
+      return "counter";
+    case AdmissionKind::kBloom:
+      return "bloom";
+  }
+  return "unknown";
+}
+
 Status CheckAdmission(const AdmissionConfig& config) {
   if (config.min_frequency < 0) {
     return InvalidArgument("min_frequency must be >= 0, got ", config.min_frequency);

@@ -19,6 +19,9 @@ enum class AdmissionKind {
   kBloom,    // the same, counted in a counting Bloom filter: fixed memory, sometimes too early
 };
 
+// As the attr `admission` of the op that makes a table has it.
+const char* AdmissionKindName(AdmissionKind kind);
+
 struct AdmissionConfig {
   AdmissionKind kind = AdmissionKind::kAll;
   int64_t min_frequency = 0;   // kBloom: at most 65535
