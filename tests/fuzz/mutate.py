@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 import fused_embedding as fe
+from fuzz import file_cases
 
 DIM = 3  # of the tables in table_cases.py
 INT64 = (-(2**63), -(2**31) - 1, -1, 0, 1, 2**31, 2**50, 2**62, 2**63 - 1)
@@ -26,6 +27,7 @@ ATTRS = {
     "partition_index": (0, 1, -1, 2**62),
     "num_partitions": (1, 2, 0, -1, 2**31),
     "num_outputs": (1, 2, 0, -1, 2**31),
+    "embedding_dim": (DIM, 0, -1, 2**24, 2**40, 2**63 - 1),
     "dim": (DIM, 0, -1, 2**24, 2**40, 2**63 - 1),
     "seed": (0, -1, 2**63 - 1),
     "admission": ("all", "counter", "bloom", "none"),
@@ -196,6 +198,19 @@ def mutate_named_list(rng, name, values):
     return changed
 
 
+def mutate_paths(rng, name, array, is_written):
+    """One path becomes another, or all of them get another shape."""
+    if not array.size or array.dtype != object or rng.integers(4) == 0:
+        # No extreme strings: those are files of the current folder.
+        reshape = (other_length, other_rank, empty, other_dtype)
+        return reshape[rng.integers(len(reshape))](rng, array)
+    changed = array.copy()
+    at = rng.integers(array.size)
+    path = changed.reshape(-1)[at]
+    changed.reshape(-1)[at] = file_cases.other_path(rng, path, is_written and name != "base_paths")
+    return changed
+
+
 def mutate(rng, args):
     """Spoils one argument of a copy of `args`."""
     name = sorted(args)[rng.integers(len(args))]
@@ -204,6 +219,8 @@ def mutate(rng, args):
         value = not value
     elif name == "resource":
         value = other_resource(rng, value)
+    elif name in file_cases.PATHS:
+        value = mutate_paths(rng, name, value, "resource" in args and name != "paths")
     elif name in ATTRS and not isinstance(value, np.ndarray):
         value = ATTRS[name][rng.integers(len(ATTRS[name]))]
     elif isinstance(value, list):

@@ -5,11 +5,20 @@ import sys
 
 import pytest
 
+import fused_embedding as fe
+from fuzz import cases
+
 ROOT = pathlib.Path(__file__).parents[2]
 
 
 CALLS = 100_000
 CALLS_PER_TEST = 25_000  # so that they run side by side
+
+
+def test_every_op_is_called():
+    """But for the one that takes references to variables, which eager calls do not have."""
+    missing = set(fe.raw_ops.__all__) - {op.name for op in cases.OPS}
+    assert missing == {"FusedEmbeddingSparseApply"}
 
 
 @pytest.mark.slow
