@@ -402,3 +402,14 @@ def test_another_process_restores(tmp_path):
     subprocess.run(command, env=environment, check=True, timeout=300)
     got = dict(np.load(tmp_path / "content.npz", allow_pickle=True))
     assert_same(got, {name: np.asarray(value) for name, value in want.items()})
+
+
+def test_changes_are_read_where_a_program_has_a_graph(tmp_path):
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        table = fe.get_embedding_variable("users", DIM)
+        session.run(table.upsert([7], [[1.0] * DIM]))
+        saver = fe.train.Saver(incremental=True)
+        path = saver.save(session, str(tmp_path / "model"))
+        (changed,) = fe.train.read_changes(path, "users", DIM)
+    assert changed.keys.tolist() == [7]
+    assert changed.values.tolist() == [[1.0] * DIM]

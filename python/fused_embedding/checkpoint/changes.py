@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from fused_embedding import raw_ops
+from fused_embedding._tf_private import eager_mode
 from fused_embedding.checkpoint.object_based import FILES
 
 _SUFFIXES = ("-files", FILES)  # of fe.train.Saver and of tf.train.Checkpoint
@@ -24,7 +25,7 @@ class Changes(NamedTuple):
 def read_changes(
     checkpoint: str, name: str, embedding_dim: int, dtype: tf.DType = tf.float32
 ) -> Iterator[Changes]:
-    """Reads what a save of a series has changed since the save before; eagerly.
+    """Reads what a save of a series has changed since the save before, also inside a tf.Graph.
 
     Args:
         checkpoint: Prefix of a checkpoint of `fe.train.Saver(incremental=True)` or
@@ -59,8 +60,9 @@ def read_changes(
             "fe.train.Saver(incremental=True) or fe.train.IncrementalCheckpointManager"
         )
     for suffix in files[-1]:
-        rows = raw_ops.EmbeddingVariableReadRows(
-            path=checkpoint + suffix.decode(), dtype=dtype, embedding_dim=embedding_dim
-        )
+        with eager_mode():  # also where a TF1 program has a graph of its own
+            rows = raw_ops.EmbeddingVariableReadRows(
+                path=checkpoint + suffix.decode(), dtype=dtype, embedding_dim=embedding_dim
+            )
         keys, values, removed_keys, is_incremental = (column.numpy() for column in rows)
         yield Changes(keys, values, removed_keys, not is_incremental)
