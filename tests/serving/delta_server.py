@@ -1,9 +1,11 @@
-"""A server without this package that answers from threads while deltas are applied.
+"""A server that answers from threads while deltas are applied.
 
-Run as `python delta_server.py FOLDER REQUEST.npz DELTA...`. Prints a line of JSON, and writes
-`FOLDER/answers.npz`: the distinct answers that all threads got, and the one after all deltas.
+Run as `python delta_server.py OPS FOLDER REQUEST.npz DELTA...`. It imports this package for the OPS
+"fused", and not for "stock". Prints a line of JSON, and writes `FOLDER/answers.npz`: the distinct
+answers that all threads got, and the one after all deltas.
 """
 
+import importlib
 import json
 import sys
 import threading
@@ -16,7 +18,9 @@ NUM_BETWEEN = 20  # answers between deltas
 
 
 def main():
-    folder, request, *deltas = sys.argv[1:]
+    ops, folder, request, *deltas = sys.argv[1:]
+    if ops == "fused":
+        importlib.import_module("fused_embedding")
     loaded = tf.saved_model.load(folder)
     serve, apply = (loaded.signatures[name] for name in ("serving_default", "apply_delta"))
     given = {name: tf.constant(value) for name, value in np.load(request).items()}

@@ -1,5 +1,8 @@
 #include "tf_ops/kernels/table_resource.h"
 
+#include <utility>
+
+#include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/platform/logging.h"
 #include "tf_ops/kernels/sparse_inputs.h"
 #include "tf_ops/kernels/tf_adapters.h"
@@ -40,6 +43,25 @@ absl::Status FindTable(tensorflow::OpKernelContext* ctx, const tensorflow::Tenso
 
 absl::Status LookupTable(tensorflow::OpKernelContext* ctx, TableResourcePtr* resource) {
   return FindTable(ctx, ctx->input(0), resource);
+}
+
+void WaitForServingLock(tensorflow::OpKernelContext* ctx, std::shared_ptr<ServingLock> lock,
+                        LockMode mode, std::function<void(absl::Status)> then) {
+  tensorflow::CancellationManager* const manager = ctx->cancellation_manager();
+  const tensorflow::CancellationToken token =
+      manager == nullptr ? 0 : manager->get_cancellation_token();
+  const absl::Status cancelled = absl::CancelledError(
+      "the step was cancelled while it waited for the tables of an export to be free");
+  const auto wait = std::make_shared<LockWait>(mode, [=](bool is_held) {
+    // Not DeregisterCallback, which waits for a callback that runs: that may be who calls this.
+    if (manager != nullptr) manager->TryDeregisterCallback(token);
+    then(is_held ? absl::OkStatus() : cancelled);
+  });
+  // A step that is cancelled from here on cancels the wait, also before Acquire.
+  const bool is_registered =
+      manager == nullptr || manager->RegisterCallback(token, [lock, wait] { lock->Cancel(wait); });
+  if (!is_registered) return then(cancelled);
+  lock->Acquire(wait);
 }
 
 absl::Status LookupTables(tensorflow::OpKernelContext* ctx, const char* name,

@@ -3,6 +3,7 @@
 #ifndef FUSED_EMBEDDING_KERNELS_TABLE_RESOURCE_H_
 #define FUSED_EMBEDDING_KERNELS_TABLE_RESOURCE_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tf_ops/core/checkpoint/checkpoint.h"
 #include "tf_ops/core/table/embedding_table.h"
+#include "tf_ops/core/table/serving_lock.h"
 
 namespace fused_embedding {
 
@@ -24,6 +26,8 @@ class TableResource : public tensorflow::ResourceBase {
   bool is_frozen() const { return is_frozen_; }
   // The attrs it was made with: another handle of its name must have the same.
   const std::string& description() const { return description_; }
+  // Of an export whose first table this is. Who waits or holds it keeps it.
+  const std::shared_ptr<ServingLock>& serving_lock() const { return serving_lock_; }
 
   std::string DebugString() const override { return "EmbeddingVariable " + description_; }
   int64_t MemoryUsed() const override { return table_->Statistics().memory_bytes; }
@@ -32,12 +36,18 @@ class TableResource : public tensorflow::ResourceBase {
   const std::unique_ptr<EmbeddingTable> table_;
   const bool is_frozen_;
   const std::string description_;
+  const std::shared_ptr<ServingLock> serving_lock_ = std::make_shared<ServingLock>();
 };
 
 using TableResourcePtr = tensorflow::core::RefCountPtr<TableResource>;
 
 // The table of input 0. NotFound, with what to do, where it was deleted.
 absl::Status LookupTable(tensorflow::OpKernelContext* ctx, TableResourcePtr* resource);
+
+// Calls `then` once a lock is held, or with Cancelled where the step was cancelled before. No
+// thread waits: it may be called by the thread that releases the lock.
+void WaitForServingLock(tensorflow::OpKernelContext* ctx, std::shared_ptr<ServingLock> lock,
+                        LockMode mode, std::function<void(absl::Status)> then);
 
 // The tables of input list `name`.
 absl::Status LookupTables(tensorflow::OpKernelContext* ctx, const char* name,

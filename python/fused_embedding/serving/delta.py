@@ -2,25 +2,23 @@
 
 import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from fused_embedding.checkpoint.changes import Changes, read_changes
-from fused_embedding.serving.generations import CHANGES, CONTINUES, ID, new_id
-from fused_embedding.serving.served_table import TableChanges
+from fused_embedding.serving.applied_deltas import (
+    CHANGES,
+    CONTINUES,
+    ID,
+    DeltaTable,
+    TableChanges,
+    new_id,
+)
 
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _PART = "/part_"
-
-
-class _Table(NamedTuple):
-    """A table of an export: one EmbeddingVariable, or a partition of one."""
-
-    name: str
-    dim: int
-    dtype: tf.DType
 
 
 def write_serving_delta(
@@ -39,7 +37,7 @@ def write_serving_delta(
     Args:
         path: Prefix of the two files of the delta, `PATH.index` and `PATH.data-...`; none may be
             there.
-        export: Folder that `fe.export_for_serving` wrote with stock ops.
+        export: Folder that `fe.export_for_serving` wrote.
         checkpoint: Prefix of an incremental save, by `fe.train.Saver(incremental=True)` or
             `fe.train.IncrementalCheckpointManager`: the first after the export, or after the
             checkpoint of the delta that this one continues.
@@ -48,7 +46,7 @@ def write_serving_delta(
             they differ, such as "model/users" of a tf.train.Checkpoint.
 
     Raises:
-        ValueError: If the export has no tables of stock ops, the checkpoint is not of its tables,
+        ValueError: If the export has no tables, the checkpoint is not of its tables,
             or a delta is there already.
     """
     path, export = os.fspath(path), os.fspath(export)
@@ -69,25 +67,27 @@ def write_serving_delta(
     )
 
 
-def _read_export(export: str) -> tuple[bytes, list[_Table]]:
+def _read_export(export: str) -> tuple[bytes, list[DeltaTable]]:
     """ID and tables of an export."""
     reader = tf.train.load_checkpoint(os.path.join(export, "variables", "variables"))
-    shapes = reader.get_variable_to_shape_map()
-    if f"generations/loaded{_VALUE}" not in shapes:
+    if f"deltas/loaded{_VALUE}" not in reader.get_variable_to_shape_map():
         raise ValueError(
             f"{export!r} has no tables that deltas change: give the folder of "
-            "fe.export_for_serving of a model that looks up in EmbeddingVariables, with stock ops"
+            "fe.export_for_serving of a model that looks up in EmbeddingVariables"
         )
-    dtypes = reader.get_variable_to_dtype_map()
-    tables = []
-    for i, name in enumerate(reader.get_tensor(f"generations/names{_VALUE}")):
-        rows = f"embedding_tables/{i}/rows{_VALUE}"
-        tables.append(_Table(name.decode(), shapes[rows][1], dtypes[rows]))
-    return reader.get_tensor(f"generations/loaded{_VALUE}"), tables
+    names, dims, dtypes, loaded = (
+        reader.get_tensor(f"deltas/{name}{_VALUE}")
+        for name in ("names", "dims", "dtypes", "loaded")
+    )
+    tables = [
+        DeltaTable(name.decode(), int(dim), tf.as_dtype(dtype.decode()))
+        for name, dim, dtype in zip(names, dims, dtypes, strict=True)
+    ]
+    return loaded, tables
 
 
 def _changes_of(
-    tables: list[_Table], checkpoint: str, names: Mapping[str, str]
+    tables: list[DeltaTable], checkpoint: str, names: Mapping[str, str]
 ) -> list[TableChanges]:
     """Of each table."""
     parts: dict[str, list[int]] = {}  # of each variable: its tables

@@ -1,14 +1,18 @@
 """fe.export_for_serving."""
 
 import os
+from collections.abc import Callable
 from typing import Any, Literal
 
 import tensorflow as tf
 
 from fused_embedding._tf_private import eager_mode
 from fused_embedding.embedding_variable import EmbeddingVariable
-from fused_embedding.serving.generations import APPLY, Generations
-from fused_embedding.serving.graph_copy import GraphCopier
+from fused_embedding.serving.applied_deltas import APPLY, AppliedDeltas
+from fused_embedding.serving.generations import Generations
+from fused_embedding.serving.graph_copy import GraphCopier, all_inputs
+from fused_embedding.serving.graph_import import import_graph
+from fused_embedding.serving.locked_tables import LockedTables
 from fused_embedding.serving.onnx_file import write_onnx
 from fused_embedding.serving.onnx_tables import OnnxTables
 from fused_embedding.serving.served_table import ServedTable
@@ -16,11 +20,13 @@ from fused_embedding.serving.signatures import (
     DEFAULT,
     Signature,
     concrete_functions,
+    is_locked,
     signature_of_function,
     signature_of_graph,
 )
 from fused_embedding.serving.sources import (
     Resources,
+    TableOfSession,
     captured_owners,
     content_of_variable,
     resources_of_model,
@@ -129,7 +135,7 @@ def _model_to_onnx(model: Any, path: str, signatures: Any) -> None:
 
 def _session_to_onnx(session: Any, path: str, signature: Signature) -> None:
     tables = OnnxTables()
-    copies = resources_of_session(session, signature, tables.add)
+    copies = resources_of_session(session, signature, lambda table: tables.add(table.content()))
     with eager_mode():
         function = _stock_function(signature, copies.handles, copies.values)
         write_onnx(function, copies.resources.variables, tables, path)
@@ -143,7 +149,7 @@ def _export_model(model: Any, path: str, ops: str, signatures: Any) -> None:
     for signature in described.values():
         captured |= captured_owners(signature, owners)
     if ops == "fused":
-        _save(path, functions, _resources(captured))
+        _save_fused(path, functions, described, _resources(captured))
         return
     tables = {
         handle: ServedTable(content_of_variable(owner))
@@ -160,6 +166,21 @@ def _export_model(model: Any, path: str, ops: str, signatures: Any) -> None:
     _save(path, served, _resources(captured | tables), generations)
 
 
+def _save_fused(
+    path: str, functions: dict[str, Any], described: dict[str, Signature], resources: Resources
+) -> None:
+    # An export that was loaded has a lock of its own, and who holds it must not wait for another.
+    if not resources.tables or any(map(is_locked, described.values())):
+        _save(path, functions, resources)
+        return
+    locked = LockedTables(resources.tables)
+    served = {}
+    for name, signature in described.items():
+        given = {inside.name: handle for handle, inside in signature.captures}
+        served[name] = _locked_function(signature, given, locked)
+    _save(path, served, resources, locked)
+
+
 def _resources(owners: dict[int, Any]) -> Resources:
     resources = Resources([], [], [])
     for owner in owners.values():
@@ -174,30 +195,21 @@ def _resources(owners: dict[int, Any]) -> Resources:
 
 def _export_session(session: Any, path: str, ops: str, signature: Signature) -> None:
     if ops == "fused":
-        _save_session(session, path, signature)
+        copies = resources_of_session(session, signature, TableOfSession.variable, all_inputs)
+        with eager_mode():
+            locked = LockedTables(copies.resources.tables) if copies.resources.tables else None
+            given = {
+                name: copy.handle if isinstance(copy, EmbeddingVariable) else copy
+                for name, copy in (copies.handles | copies.values).items()
+            }
+            function = _locked_function(signature, given, locked)
+            _save(path, {DEFAULT: function}, copies.resources, locked)
         return
-    copies = resources_of_session(session, signature, ServedTable)
+    copies = resources_of_session(session, signature, lambda table: ServedTable(table.content()))
     with eager_mode():
         generations = Generations(copies.resources.tables)
         function = _stock_function(signature, copies.handles, copies.values, generations)
         _save(path, {DEFAULT: function}, copies.resources, generations)
-
-
-def _save_session(session: Any, path: str, signature: Signature) -> None:
-    """The whole graph, whose tables the builder freezes."""
-    saved = tf.compat.v1.saved_model
-    with session.graph.as_default():
-        builder = saved.Builder(path)
-        builder.add_meta_graph_and_variables(
-            session,
-            [tf.saved_model.SERVING],
-            signature_def_map={
-                DEFAULT: saved.predict_signature_def(signature.inputs, signature.outputs)
-            },
-            main_op=tf.compat.v1.tables_initializer(),
-            clear_devices=True,
-        )
-        builder.save()
 
 
 def _stock_function(
@@ -210,11 +222,9 @@ def _stock_function(
     copier = GraphCopier(signature.graph)
     outputs = list(signature.outputs.values())
 
-    @tf.function(autograph=False)
-    def serve(**arguments: tf.Tensor) -> dict[str, tf.Tensor]:
-        known = dict(given)
+    def serve(arguments: dict[str, tf.Tensor]) -> list[tf.Tensor]:
+        known = given | arguments
         known |= {name: variable.read_value() for name, variable in values.items()}
-        known |= {tensor.name: arguments[name] for name, tensor in signature.inputs.items()}
 
         def compute(generation: tf.Tensor) -> list[tf.Tensor]:
             tables = {
@@ -225,13 +235,45 @@ def _stock_function(
             return copier.copy(known | tables, outputs, signature.control_outputs)
 
         if generations is not None and any(isinstance(t, ServedTable) for t in given.values()):
-            results = generations.answer(compute, outputs)
-        else:
-            results = copier.copy(known, outputs, signature.control_outputs)
+            return generations.answer(compute, outputs)
+        return copier.copy(known, outputs, signature.control_outputs)
+
+    return _concrete(signature, serve)
+
+
+def _locked_function(
+    signature: Signature, given: dict[str, Any], locked: LockedTables | None
+) -> Any:
+    """A concrete function that computes what a signature does with the same ops."""
+
+    def serve(arguments: dict[str, tf.Tensor]) -> list[tf.Tensor]:
+        def compute(known: dict[str, tf.Tensor]) -> Any:
+            return import_graph(signature, known)
+
+        if locked is not None:
+            return locked.answer(compute, given | arguments)
+        return compute({name: tf.identity(value) for name, value in (given | arguments).items()})[0]
+
+    return _concrete(signature, serve)
+
+
+def _concrete(
+    signature: Signature, serve: Callable[[dict[str, tf.Tensor]], list[tf.Tensor]]
+) -> Any:
+    """A concrete function of a signature's inputs that returns its outputs, by their names.
+
+    Args:
+        signature: What is exported.
+        serve: Called with what stands for the inputs by the name of the tensor; returns outputs.
+    """
+
+    @tf.function(autograph=False)
+    def function(**arguments: tf.Tensor) -> dict[str, tf.Tensor]:
+        results = serve({t.name: arguments[name] for name, t in signature.inputs.items()})
         # Each its own tensor, also where an output is an input.
         return dict(zip(signature.outputs, map(tf.identity, results), strict=True))
 
-    return serve.get_concrete_function(
+    return function.get_concrete_function(
         **{
             name: tf.TensorSpec(tensor.shape, tensor.dtype.base_dtype, name=name)
             for name, tensor in signature.inputs.items()
@@ -243,7 +285,7 @@ def _save(
     path: str,
     functions: dict[str, Any],
     resources: Resources,
-    generations: Generations | None = None,
+    deltas: AppliedDeltas | None = None,
 ) -> None:
     root = tf.Module()
     root.dense_variables = resources.variables
@@ -251,9 +293,9 @@ def _save(
     root.embedding_tables = [
         table.resources() if isinstance(table, ServedTable) else table for table in resources.tables
     ]
-    if generations is not None and resources.tables:
+    if deltas is not None and resources.tables:
         if APPLY in functions:
             raise ValueError(f"the signature {APPLY!r} of an export applies deltas: rename yours")
-        root.generations = generations
-        functions = functions | {APPLY: generations.apply_function()}
+        root.deltas = deltas
+        functions = functions | {APPLY: deltas.apply_function()}
     tf.saved_model.save(root, path, signatures=functions)

@@ -4,7 +4,7 @@ Calls are inlined, conditionals and loops are built anew: their functions may ho
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -72,7 +72,9 @@ class GraphCopier:
     ) -> list[Any]:
         values: dict[str, Any] = dict(given)
         done: dict[str, list[tf.Operation]] = {}
-        for op in needed_operations(given, outputs, control_outputs):
+        needed = needed_operations(given, outputs, control_outputs, read_inputs)
+        _refuse_loops(needed)
+        for op in needed:
             before = [made for control in op.control_inputs for made in done.get(control.name, ())]
             with tf.control_dependencies(before):
                 results = self._build(op, [values.get(tensor.name) for tensor in op.inputs])
@@ -161,23 +163,27 @@ class GraphCopier:
         return all_inputs(results)
 
 
+def all_inputs(op: tf.Operation) -> Iterable[tf.Tensor]:
+    """Inputs of an op."""
+    return op.inputs
+
+
 def needed_operations(
     given: Iterable[str],
     outputs: Sequence[tf.Tensor],
     control_outputs: Sequence[tf.Operation] = (),
+    inputs_of: Callable[[tf.Operation], Iterable[tf.Tensor]] = all_inputs,
 ) -> list[tf.Operation]:
-    """What computes outputs from given tensors, in an order in which it can be copied.
+    """What computes outputs from given tensors.
 
     Args:
         given: Names of tensors at which to stop.
         outputs: Tensors of a graph.
         control_outputs: Operations that are needed as well.
+        inputs_of: The inputs that an operation needs.
 
     Returns:
-        The operations.
-
-    Raises:
-        NotImplementedError: For a loop of TF1.
+        The operations, in an order in which they can be copied, but for loops of TF1.
     """
     known = set(given)
 
@@ -192,21 +198,19 @@ def needed_operations(
         if has_inputs:
             needed.append(op)
         elif op.name not in seen and (makers(op.outputs) or not op.outputs):
-            if op.type in _LOOPS_OF_V1:
-                _refuse_loop(op)
             seen.add(op.name)
             waiting.append((op, True))
-            waiting += [
-                (before, False) for before in (*makers(_read_inputs(op)), *op.control_inputs)
-            ]
+            waiting += [(before, False) for before in (*makers(inputs_of(op)), *op.control_inputs)]
     return needed
 
 
-def _refuse_loop(op: tf.Operation) -> NoReturn:
-    raise NotImplementedError(
-        f"op {op.name!r} of type {op.type} is of a loop of TF1, which cannot be exported: call "
-        "tf.compat.v1.enable_control_flow_v2() before the graph is built"
-    )
+def _refuse_loops(operations: Iterable[tf.Operation]) -> None:
+    for op in operations:
+        if op.type in _LOOPS_OF_V1:
+            raise NotImplementedError(
+                f"op {op.name!r} of type {op.type} is of a loop of TF1, which cannot be exported: "
+                "call tf.compat.v1.enable_control_flow_v2() before the graph is built"
+            )
 
 
 def is_ours(op: tf.Operation) -> bool:
@@ -214,7 +218,7 @@ def is_ours(op: tf.Operation) -> bool:
     return op.type in raw_ops.__all__
 
 
-def _read_inputs(op: tf.Operation) -> Iterable[tf.Tensor]:
+def read_inputs(op: tf.Operation) -> Iterable[tf.Tensor]:
     """Inputs of an op, but for those that its stock form does not look at."""
     if not is_ours(op):
         return op.inputs
@@ -272,12 +276,17 @@ def _without_python(op: tf.Operation) -> list[Any]:
     return [tf.zeros([], tensor.dtype) for tensor in op.outputs]
 
 
-def _copy_operation(op: tf.Operation, inputs: list[Any]) -> list[Any]:
-    """The same op, on no device, without what TensorFlow noted about it."""
+def refuse_placeholder(op: tf.Operation) -> None:
+    """Raises a ValueError for what has to be given."""
     if op.type == "Placeholder":
         raise ValueError(
             f"the outputs need the placeholder {op.name!r}, which is no input: add it to the inputs"
         )
+
+
+def _copy_operation(op: tf.Operation, inputs: list[Any]) -> list[Any]:
+    """The same op, on no device, without what TensorFlow noted about it."""
+    refuse_placeholder(op)
     attrs = {name: attr for name, attr in op.node_def.attr.items() if not name.startswith("_")}
     copied = tf.compat.v1.get_default_graph().create_op(
         op.type,

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from fused_embedding.serving.applied_deltas import TableChanges
 from fused_embedding.serving.first_values import COMPUTED_KINDS, Initializer, first_values
 
 
@@ -56,27 +57,12 @@ def default_rows(content: TableContent) -> tf.Tensor:
     return tf.cast(tf.fill([1, values.shape.as_list()[1]], np.float64(value)), values.dtype)
 
 
-class TableChanges(NamedTuple):
-    """What a delta says of a table.
-
-    Attributes:
-        keys: `[n]` int64, distinct.
-        values: `[n, dim]`.
-        removed_keys: `[m]` int64, distinct and none of `keys`.
-        is_full: Bool scalar: all keys but `keys` are removed.
-    """
-
-    keys: tf.Tensor
-    values: tf.Tensor
-    removed_keys: tf.Tensor
-    is_full: tf.Tensor
-
-
 class ServedTable:
     """A table that lookups read by key, of stock resources. Lookups insert nothing.
 
     Attributes:
         name: Of the EmbeddingVariable.
+        dim: Of a row.
         index: Table from key to the row of `rows`, both int64, that even generations read.
         odd_index: The same for odd generations; without keys until there is one.
         rows: Variable `[n, dim]`. Its first rows, as many as `num_defaults`, are for keys that are
@@ -92,10 +78,10 @@ class ServedTable:
         self.name = content.name
         self._initializer = content.initializer
         defaults = default_rows(content)
-        self.num_defaults = defaults.shape.as_list()[0]
+        self.num_defaults, self.dim = defaults.shape.as_list()
         self.rows = tf.Variable(
             tf.concat([defaults, content.values], axis=0),
-            shape=[None, defaults.shape.as_list()[1]],  # rows may be added later
+            shape=[None, self.dim],  # rows may be added later
             trainable=False,
             name=f"{content.name}/rows",
         )
@@ -231,8 +217,7 @@ class ServedTable:
             return rows
         unknown = tf.where(positions < self.num_defaults)
         unknown_keys = tf.gather(keys, unknown[:, 0])
-        dim = self.rows.shape.as_list()[1]
-        first = first_values(self._initializer, unknown_keys, dim, self.rows.dtype)
+        first = first_values(self._initializer, unknown_keys, self.dim, self.rows.dtype)
         return tf.tensor_scatter_nd_update(rows, unknown, first)
 
 

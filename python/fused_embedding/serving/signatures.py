@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+_LOCK, _CHANGE = "EmbeddingVariableServingLock", "EmbeddingVariableServingChange"
 DEFAULT = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 
 
@@ -133,14 +134,30 @@ def concrete_functions(model: Any, signatures: Any) -> dict[str, Any]:
         ValueError: If the model does not say, or there is none.
         TypeError: For what is no tf.function.
     """
-    if signatures is None:
+    is_own = signatures is None
+    if is_own:
         signatures = getattr(model, "signatures", None) or _keras_signature(model)
     if not isinstance(signatures, Mapping):
         signatures = {DEFAULT: signatures}
     if not signatures:
         raise ValueError("signatures= is empty; give a tf.function, or a dictionary of some")
     # Not in fe.inference(): a function that is traced now may train later.
-    return {name: _concrete(name, function) for name, function in signatures.items()}
+    functions = {name: _concrete(name, function) for name, function in signatures.items()}
+    if is_own:  # what applies deltas to an export is not of its model
+        functions = {n: f for n, f in functions.items() if _CHANGE not in _op_types(f.graph)}
+    return functions
+
+
+def is_locked(signature: Signature) -> bool:
+    """Whether a signature is of an export of fused ops that was loaded."""
+    return _LOCK in _op_types(signature.graph)
+
+
+def _op_types(graph: tf.Graph) -> set[str]:
+    """Of a graph and its functions."""
+    graph_def = graph.as_graph_def()
+    functions = [function.node_def for function in graph_def.library.function]
+    return {node.op for nodes in [graph_def.node, *functions] for node in nodes}
 
 
 def _concrete(name: str, function: Any) -> Any:

@@ -3,13 +3,16 @@
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from fused_embedding import raw_ops
 from fused_embedding._tf_private import Trackable, eager_mode
+from fused_embedding.checkpoint.content import import_whole
+from fused_embedding.embedding_options import EmbeddingVariableOption
 from fused_embedding.embedding_partitions import PartitionedEmbeddingVariable
 from fused_embedding.embedding_variable import EmbeddingVariable
-from fused_embedding.serving.graph_copy import needed_operations
+from fused_embedding.serving.graph_copy import needed_operations, read_inputs
 from fused_embedding.serving.served_table import TableContent, table_content
 from fused_embedding.serving.signatures import Signature
 
@@ -109,7 +112,10 @@ class SessionResources(NamedTuple):
 
 
 def resources_of_session(
-    session: Any, signature: Signature, make_table: Callable[[TableContent], Any]
+    session: Any,
+    signature: Signature,
+    make_table: Callable[["TableOfSession"], Any],
+    inputs_of: Callable[[tf.Operation], Iterable[tf.Tensor]] = read_inputs,
 ) -> SessionResources:
     """Copies what the outputs of a signature need out of a session.
 
@@ -117,12 +123,13 @@ def resources_of_session(
         session: A tf.compat.v1.Session.
         signature: Of its graph.
         make_table: Makes of an EmbeddingVariable what stands for its handle.
+        inputs_of: The inputs of an operation that are copied with it.
 
     Raises:
         ValueError: If the graph is finalized: reading a table takes an op.
     """
     given = [tensor.name for tensor in signature.inputs.values()]
-    needed = needed_operations(given, list(signature.outputs.values()))
+    needed = needed_operations(given, list(signature.outputs.values()), inputs_of=inputs_of)
     fetches = {op.name: _fetch(op) for op in needed if op.type in (*_VARIABLES, *_STOCK_TABLES)}
     fetches |= {op.name: _fetch_table(op) for op in needed if op.type == "EmbeddingVariableHandle"}
     fetched = session.run(fetches)
@@ -131,7 +138,7 @@ def resources_of_session(
         for op in needed:
             if op.name in fetched:
                 if op.type == "EmbeddingVariableHandle":
-                    table = make_table(table_content(op.name, _Attributes(op), fetched[op.name]))
+                    table = make_table(TableOfSession(op, fetched[op.name]))
                     copies.resources.tables.append(table)
                     copies.handles[op.outputs[0].name] = table
                 else:
@@ -173,15 +180,43 @@ def _fetch_table(op: tf.Operation) -> Any:
         )._asdict()
 
 
-class _Attributes:
-    """Attrs of an op by name, strings as str."""
+class TableOfSession(NamedTuple):
+    """An EmbeddingVariable of a graph.
 
-    def __init__(self, op: tf.Operation) -> None:
-        self._op = op
+    Attributes:
+        op: The op that makes its handle.
+        exported: Outputs of the op EmbeddingVariableExport by name, as arrays.
+    """
 
-    def __getitem__(self, name: str) -> Any:
-        value = self._op.get_attr(name)
-        return value.decode() if isinstance(value, bytes) else value
+    op: tf.Operation
+    exported: dict[str, np.ndarray]
+
+    def content(self) -> TableContent:
+        """What inference reads."""
+        return table_content(self.op.name, self._attributes(), self.exported)
+
+    def variable(self) -> EmbeddingVariable:
+        """A copy that is made eagerly."""
+        attributes = self._attributes()
+        for name in ("container", "shared_name", "frozen"):
+            del attributes[name]
+        dtype = tf.as_dtype(attributes["dtype"])
+        matrix = np.frombuffer(self.op.get_attr("initializer_matrix"), dtype.as_numpy_dtype)
+        attributes |= {"dtype": dtype, "initializer_matrix": matrix.reshape(-1, attributes["dim"])}
+        variable = EmbeddingVariable(
+            self.op.name, attributes, option=EmbeddingVariableOption(), trainable=False
+        )
+        # Without the counters of a Bloom filter, which nobody reads who does not train.
+        bloom = {"bloom": tf.zeros([1, 0], tf.uint8), "bloom_layout": tf.constant("")}
+        content = {name: tf.constant(array) for name, array in self.exported.items()}
+        import_whole([variable], content | bloom)
+        return variable
+
+    def _attributes(self) -> dict[str, Any]:
+        """Attrs of the op by name, strings as str."""
+        values = {attr.name: self.op.get_attr(attr.name) for attr in self.op.op_def.attr}
+        del values["initializer_matrix"]  # bytes
+        return {k: v.decode() if isinstance(v, bytes) else v for k, v in values.items()}
 
 
 def _copy_resource(op: tf.Operation, fetched: Any, copies: SessionResources) -> None:

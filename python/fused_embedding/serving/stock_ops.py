@@ -373,10 +373,23 @@ def _group_of_tables(call: Call) -> dict[str, Any]:
     return _group(call, [table.read for table in tables])
 
 
+# --- Exports of fused ops, of which stock ops are made ---
+
+
+def _no_lock(call: Call) -> dict[str, Any]:
+    return {"lock": tf.constant(True)}
+
+
+def _no_unlock(call: Call) -> dict[str, Any]:
+    return {}
+
+
 # What each op becomes: its outputs by name, without those that only training reads.
 STOCK_OPS: dict[str, Callable[[Call], dict[str, Any]]] = {
     "EmbeddingVariableGroupLookup": _group_of_tables,
     "EmbeddingVariableLookup": _table_lookup,
+    "EmbeddingVariableServingLock": _no_lock,
+    "EmbeddingVariableServingUnlock": _no_unlock,
     "FusedEmbeddingGather": _gather,
     "FusedEmbeddingGroupLookup": _group_of_tensors,
     "FusedEmbeddingResourceGather": _resource_gather,

@@ -1,0 +1,149 @@
+"""Deltas of an export: their files, and the signature that applies them in order."""
+
+import abc
+import uuid
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+APPLY = "apply_delta"  # signature of an export
+# Tensors of a delta, a TensorBundle; those of table i have "i/" before their names.
+ID, CONTINUES = "id", "continues"
+
+
+class ChangeTensor(NamedTuple):
+    """A tensor of a delta, for each table."""
+
+    name: str
+    dtype: tf.DType | None  # None: of the table's values
+
+
+CHANGES = (
+    ChangeTensor("keys", tf.int64),
+    ChangeTensor("values", None),
+    ChangeTensor("removed_keys", tf.int64),
+    ChangeTensor("is_full", tf.bool),
+)
+
+
+class TableChanges(NamedTuple):
+    """What a delta says of a table.
+
+    Attributes:
+        keys: `[n]` int64, distinct.
+        values: `[n, dim]`.
+        removed_keys: `[m]` int64, distinct and none of `keys`.
+        is_full: Bool scalar: all keys but `keys` are removed.
+    """
+
+    keys: tf.Tensor
+    values: tf.Tensor
+    removed_keys: tf.Tensor
+    is_full: tf.Tensor
+
+
+class DeltaTable(NamedTuple):
+    """A table of an export: one EmbeddingVariable, or a partition of one."""
+
+    name: str
+    dim: int
+    dtype: tf.DType
+
+
+def new_id() -> str:
+    """What tells an export or a delta from all others."""
+    return uuid.uuid4().hex
+
+
+class AppliedDeltas(tf.Module, abc.ABC):
+    """Which deltas the tables of an export have. How they are put in is for the form of tables.
+
+    Attributes:
+        loaded: ID of the export or of the last delta that was applied.
+        current: Number of deltas applied.
+        names: Of the tables, in the order in which deltas have them.
+        dims: `[n]` int64 of the tables.
+        dtypes: `[n]` names of the types of their values.
+    """
+
+    def __init__(self, tables: Sequence[DeltaTable]) -> None:
+        super().__init__()
+        self._dtypes = tuple(table.dtype for table in tables)
+        export_id = new_id()
+        self._mutex_name = f"fused_embedding/{export_id}"
+        self.loaded = tf.Variable(export_id, trainable=False, name="loaded")
+        self.current = tf.Variable(0, trainable=False, dtype=tf.int64, name="current")
+        self.names, self.dims, self.dtypes = (
+            tf.Variable(tf.constant(values, dtype), trainable=False, name=name)
+            for name, values, dtype in (
+                ("names", [table.name for table in tables], tf.string),
+                ("dims", [table.dim for table in tables], tf.int64),
+                ("dtypes", [table.dtype.name for table in tables], tf.string),
+            )
+        )
+
+    def apply_function(self) -> Any:
+        """The signature that applies a delta: `path` of its files -> `generation`."""
+
+        @tf.function(input_signature=[tf.TensorSpec([], tf.string, name="path")], autograph=False)
+        def apply_delta(path: tf.Tensor) -> dict[str, tf.Tensor]:
+            mutex = tf.raw_ops.MutexV2(shared_name=self._mutex_name)
+            lock = tf.raw_ops.MutexLock(mutex=mutex)  # one delta at a time
+            with tf.control_dependencies([lock]):
+                generation = self._apply(path)
+            with tf.control_dependencies([generation]):
+                tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)
+                return {"generation": tf.identity(generation)}
+
+        return apply_delta.get_concrete_function()
+
+    def _apply(self, path: tf.Tensor) -> tf.Tensor:
+        generation = self.current.read_value()
+        next_id, changes = self._read(path, self._check(generation))
+        return self._put(generation, next_id, changes)
+
+    def _check(self, generation: tf.Tensor) -> list[Any]:
+        """What fails where no delta can be applied."""
+        return []
+
+    @abc.abstractmethod
+    def _put(
+        self, generation: tf.Tensor, next_id: tf.Tensor, changes: list[TableChanges]
+    ) -> tf.Tensor:
+        """Puts changes into the tables; `generation + 1`, which requests read from then on."""
+
+    def _read(self, path: tf.Tensor, checked: list[Any]) -> tuple[tf.Tensor, list[TableChanges]]:
+        """ID and content of a delta, after all that can be wrong with it was looked at."""
+        next_id, continues = _restore(path, [ID, CONTINUES], [tf.string, tf.string])
+        follows = tf.debugging.Assert(
+            tf.equal(continues, self.loaded.read_value()),
+            [
+                "the delta ",
+                path,
+                " continues ",
+                continues,
+                ", but loaded is ",
+                self.loaded.read_value(),
+                ": apply those between them first, each once; where there are none, load a new "
+                "export",
+            ],
+        )
+        with tf.control_dependencies([*checked, follows]):
+            path = tf.identity(path)
+        tables = range(len(self._dtypes))
+        names = [f"{i}/{change.name}" for i in tables for change in CHANGES]
+        dtypes = [change.dtype or dtype for dtype in self._dtypes for change in CHANGES]
+        tensors = _restore(path, names, dtypes)
+        changes = [
+            TableChanges(*tensors[i : i + len(CHANGES)])
+            for i in range(0, len(tensors), len(CHANGES))
+        ]
+        return next_id, changes
+
+
+def _restore(path: tf.Tensor, names: list[str], dtypes: list[tf.DType]) -> list[tf.Tensor]:
+    """Tensors of a bundle, of which TensorFlow compares the checksums."""
+    return tf.raw_ops.RestoreV2(
+        prefix=path, tensor_names=names, shape_and_slices=[""] * len(names), dtypes=dtypes
+    )

@@ -1,0 +1,66 @@
+"""Exports of fused ops: requests that hold a lock together, and deltas that hold it alone.
+
+It is the lock of the first table, for all of them: two models that are loaded have two tables.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from fused_embedding import raw_ops
+from fused_embedding.embedding_variable import EmbeddingVariable
+from fused_embedding.serving.applied_deltas import AppliedDeltas, DeltaTable, TableChanges
+
+
+class LockedTables(AppliedDeltas):
+    """The EmbeddingVariables of an export, which requests read and deltas change in turns."""
+
+    def __init__(self, tables: Sequence[EmbeddingVariable]) -> None:
+        super().__init__(
+            [
+                DeltaTable(table.name.removesuffix(":0"), table.embedding_dim, table.dtype)
+                for table in tables
+            ]
+        )
+        self._handles = tuple(table.handle for table in tables)
+
+    def answer(
+        self,
+        compute: Callable[[dict[str, tf.Tensor]], tuple[list[tf.Tensor], list[tf.Operation]]],
+        given: Mapping[str, Any],
+    ) -> list[tf.Tensor]:
+        """Computes an answer while no delta is put in.
+
+        Args:
+            compute: Called with what stands for `given` while the lock is held. Returns tensors,
+                and operations that have to run as well.
+            given: All that it computes from: tensors, handles and variables, which are read then.
+
+        Returns:
+            The tensors that it returns.
+        """
+        lock = raw_ops.EmbeddingVariableServingLock(resource=self._handles[0])
+        # Each of them: an op that is inlined begins as soon as its inputs are there.
+        with tf.control_dependencies([lock]):
+            held = {name: tf.identity(value) for name, value in given.items()}
+        results, operations = compute(held)
+        with tf.control_dependencies([*results, *operations]):
+            raw_ops.EmbeddingVariableServingUnlock(lock=lock)
+        return results
+
+    def _put(
+        self, generation: tf.Tensor, next_id: tf.Tensor, changes: list[TableChanges]
+    ) -> tf.Tensor:
+        keys, values, removed_keys, is_full = (list(parts) for parts in zip(*changes, strict=True))
+        put = raw_ops.EmbeddingVariableServingChange(
+            resources=list(self._handles),
+            keys=keys,
+            values=values,
+            removed_keys=removed_keys,
+            is_full=is_full,
+            variables=[self.loaded.handle, self.current.handle],
+            new_values=[next_id, generation + 1],
+        )
+        with tf.control_dependencies([put]):
+            return generation + 1
