@@ -9,7 +9,7 @@ namespace {
 struct Change {
   Ints keys;
   std::vector<float> values;
-  Ints removed_keys;
+  Ints removed_keys = {};
   bool is_full = false;
 
   TableChange Of(EmbeddingTable* table) const {

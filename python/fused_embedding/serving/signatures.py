@@ -1,5 +1,6 @@
 """What a model computes for a server: graphs with named inputs and outputs."""
 
+import itertools
 import keyword
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +41,7 @@ def signature_of_function(function: Any) -> Signature:
     """
     captured = function.captured_inputs
     arguments = function.inputs[: len(function.inputs) - len(captured)]
-    inputs = {_argument_name(argument): argument for argument in arguments}
+    inputs = dict(zip(_argument_names(arguments), arguments, strict=True))
     names = _names_of(_as_dictionary(function.structured_outputs), "a result of a signature")
     return Signature(
         graph=function.graph,
@@ -59,6 +60,19 @@ def _as_dictionary(results: Any) -> Mapping[str, Any]:
         return results
     results = results if isinstance(results, list | tuple) else [results]
     return {f"output_{i}": result for i, result in enumerate(results)}
+
+
+def _argument_names(arguments: Sequence[tf.Tensor]) -> list[str]:
+    """Of an argument x of several tensors x, x_1, ..."""
+    names: list[str] = []
+    for argument in arguments:
+        name = stem = _argument_name(argument)
+        for i in itertools.count(1):
+            if name not in names:
+                break
+            name = f"{stem}_{i}"
+        names.append(name)
+    return names
 
 
 def _argument_name(argument: tf.Tensor) -> str:
