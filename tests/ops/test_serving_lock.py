@@ -19,7 +19,7 @@ def lock(resource):
 
 
 def unlock(held):
-    return raw_ops.EmbeddingVariableServingUnlock(lock=held)
+    return raw_ops.EmbeddingVariableServingUnlock(lock=held, results=[1.0, "two"])
 
 
 def change(resource):

@@ -176,14 +176,24 @@ def test_a_finalized_graph_is_an_error(tmp_path):
             fe.export_for_serving(session, tmp_path, inputs={"keys": keys}, outputs={"rows": rows})
 
 
-def test_a_loop_of_tf1_is_an_error(tmp_path):
+@pytest.mark.parametrize("has_table", [False, True])
+def test_a_loop_of_tf1_needs_fused_ops(tmp_path, has_table):
     with tf.Graph().as_default(), v1.Session() as session:
         before = v1.control_flow_v2_enabled()
         v1.disable_control_flow_v2()
-        keys = v1.placeholder(tf.int64, [None])
-        total = tf.while_loop(lambda i: i < 3, lambda i: i + tf.size(keys), [0])
+        keys, _, rows = simple_session()
+        looped = tf.while_loop(lambda i: i < 3, lambda i: i + tf.size(keys), [0])
+        positive = tf.cond(tf.size(keys) > 1, lambda: rows + 1, lambda: rows)
         if before:
             v1.enable_control_flow_v2()
-        total = tf.nest.flatten(total)[0]
+        outputs = {"n": tf.nest.flatten(looped)[0]} | ({"rows": positive} if has_table else {})
+        session.run(v1.global_variables_initializer())
+        want = session.run(outputs, {keys: [5, 6]})
         with pytest.raises(NotImplementedError, match="enable_control_flow_v2"):
-            fe.export_for_serving(session, tmp_path, inputs={"keys": keys}, outputs={"n": total})
+            fe.export_for_serving(session, tmp_path, inputs={"keys": keys}, outputs=outputs)
+        fe.export_for_serving(
+            session, tmp_path / "fused", "fused", inputs={"keys": keys}, outputs=outputs
+        )
+    loaded = tf.saved_model.load(tmp_path / "fused")
+    got = loaded.signatures["serving_default"](keys=tf.constant([5, 6], tf.int64))
+    assert_same({name: value.numpy() for name, value in got.items()}, want)

@@ -46,8 +46,8 @@ REGISTER_OP("EmbeddingVariableServingChange")
     .Doc(R"doc(
 Puts a delta into the tables of an export while no request holds EmbeddingVariableServingLock.
 
-All of it is one op, so that a step that is cancelled leaves all or nothing of it. If memory runs
-out half-way, which is the only error after a change, requests and deltas are refused from then on.
+All of it is one op, so that a step that is cancelled leaves all or nothing of it. If it fails
+half-way, as a table is full or memory runs out, requests and deltas are refused from then on.
 
 resources: handles of the tables. The first one's lock stands for all of them.
 keys: of each table `[n]`, keys that are set, whatever its admission filter says.

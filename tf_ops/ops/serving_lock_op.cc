@@ -33,12 +33,17 @@ lock: scalar. The lock is held until EmbeddingVariableServingUnlock, or until no
 
 REGISTER_OP("EmbeddingVariableServingUnlock")
     .Input("lock: variant")
+    .Input("results: dtypes")
+    .Attr("dtypes: list(type) >= 0")
     .SetIsStateful()
     .SetShapeFn(UnlockShape)
     .Doc(R"doc(
 Releases what EmbeddingVariableServingLock holds; once is enough.
 
 lock: scalar.
+results: what was computed while the lock was held, which is not looked at. A control edge from a
+  function that is called would not do: once that is inlined, it waits for no result.
+dtypes: of the results.
 )doc");
 
 }  // namespace fused_embedding

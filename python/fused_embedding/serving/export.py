@@ -11,7 +11,7 @@ from fused_embedding.embedding_variable import EmbeddingVariable
 from fused_embedding.serving.applied_deltas import APPLY, AppliedDeltas
 from fused_embedding.serving.generations import Generations
 from fused_embedding.serving.graph_copy import GraphCopier, all_inputs
-from fused_embedding.serving.graph_import import import_graph
+from fused_embedding.serving.graph_import import call_graph
 from fused_embedding.serving.locked_tables import LockedTables
 from fused_embedding.serving.onnx_file import write_onnx
 from fused_embedding.serving.onnx_tables import OnnxTables
@@ -246,13 +246,13 @@ def _locked_function(
 ) -> Any:
     """A concrete function that computes what a signature does with the same ops."""
 
-    def serve(arguments: dict[str, tf.Tensor]) -> list[tf.Tensor]:
-        def compute(known: dict[str, tf.Tensor]) -> Any:
-            return import_graph(signature, known)
+    def compute(known: dict[str, tf.Tensor]) -> list[tf.Tensor]:
+        return call_graph(signature, known)
 
+    def serve(arguments: dict[str, tf.Tensor]) -> list[tf.Tensor]:
         if locked is not None:
             return locked.answer(compute, given | arguments)
-        return compute({name: tf.identity(value) for name, value in (given | arguments).items()})[0]
+        return compute({name: tf.identity(value) for name, value in (given | arguments).items()})
 
     return _concrete(signature, serve)
 

@@ -8,36 +8,49 @@ from fused_embedding.serving.graph_copy import needed_operations, refuse_placeho
 from fused_embedding.serving.signatures import Signature
 
 
-def import_graph(
-    signature: Signature, given: Mapping[str, tf.Tensor]
-) -> tuple[list[tf.Tensor], list[tf.Operation]]:
-    """Copies into the default graph what the outputs of a signature need.
+def call_graph(signature: Signature, given: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
+    """Calls what computes the outputs of a signature, as a function of its own.
 
     Args:
-        signature: What is copied.
+        signature: What is computed.
         given: By the name of a tensor of its graph: the tensor that stands for it.
 
     Returns:
-        What stands for each of its outputs, and the operations that have to run as well.
+        What stands for each of its outputs.
 
     Raises:
         ValueError: If a placeholder is needed that is not given.
     """
     outputs = list(signature.outputs.values())
+
+    def body(*inputs: tf.Tensor) -> list[tf.Tensor]:
+        return _import(signature, dict(zip(given, inputs, strict=True)))
+
+    # Not a tf.function, which puts control edges into loops of TF1.
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in given.values()]
+    results = tf.compat.v1.wrap_function(body, specs)(*given.values())
+    for result, tensor in zip(results, outputs, strict=True):
+        result.set_shape(tensor.shape)  # that of a row is not known without the handle's
+    return results
+
+
+def _import(signature: Signature, given: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
+    """Copies into the default graph what the outputs of a signature need."""
+    outputs = list(signature.outputs.values())
     needed = needed_operations(given, outputs, signature.control_outputs)
     for op in needed:
         refuse_placeholder(op)
-    tensors = [tensor.name for tensor in outputs if tensor.name not in given]
-    operations = [op.name for op in signature.control_outputs]
     read = {tensor.name for op in needed for tensor in op.inputs}
+    tensors = [tensor.name for tensor in outputs if tensor.name not in given]
     imported = tf.graph_util.import_graph_def(
         _graph_def(signature.graph, needed),
         input_map={name: tensor for name, tensor in given.items() if name in read},
-        return_elements=tensors + operations,
+        return_elements=tensors + [op.name for op in signature.control_outputs],
         name="served",
     )
-    made = dict(zip(tensors, imported, strict=False))
-    return [made.get(t.name, given.get(t.name)) for t in outputs], imported[len(tensors) :]
+    made = dict(given) | dict(zip(tensors, imported, strict=False))
+    with tf.control_dependencies(imported[len(tensors) :]):
+        return [tf.identity(made[tensor.name]) for tensor in outputs]
 
 
 def _graph_def(graph: tf.Graph, operations: list[tf.Operation]) -> tf.compat.v1.GraphDef:

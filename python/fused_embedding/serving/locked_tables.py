@@ -27,26 +27,24 @@ class LockedTables(AppliedDeltas):
 
     def answer(
         self,
-        compute: Callable[[dict[str, tf.Tensor]], tuple[list[tf.Tensor], list[tf.Operation]]],
+        compute: Callable[[dict[str, tf.Tensor]], list[tf.Tensor]],
         given: Mapping[str, Any],
     ) -> list[tf.Tensor]:
         """Computes an answer while no delta is put in.
 
         Args:
-            compute: Called with what stands for `given` while the lock is held. Returns tensors,
-                and operations that have to run as well.
+            compute: Called with what stands for `given` while the lock is held.
             given: All that it computes from: tensors, handles and variables, which are read then.
 
         Returns:
-            The tensors that it returns.
+            What it returns.
         """
         lock = raw_ops.EmbeddingVariableServingLock(resource=self._handles[0])
-        # Each of them: an op that is inlined begins as soon as its inputs are there.
+        # Each of them: a function is inlined, and its ops begin as soon as their inputs are there.
         with tf.control_dependencies([lock]):
             held = {name: tf.identity(value) for name, value in given.items()}
-        results, operations = compute(held)
-        with tf.control_dependencies([*results, *operations]):
-            raw_ops.EmbeddingVariableServingUnlock(lock=lock)
+        results = compute(held)
+        raw_ops.EmbeddingVariableServingUnlock(lock=lock, results=results)
         return results
 
     def _put(
