@@ -19,6 +19,10 @@ which may have switched eager execution off, write a SavedModel. Same signatures
 to 2.21.
 """
 
+from collections.abc import Callable
+
+import tensorflow as tf
+from tensorflow.core.framework.attr_value_pb2 import AttrValue
 from tensorflow.python.checkpoint.functional_saver import MultiDeviceSaver
 from tensorflow.python.client.session import SessionInterface
 from tensorflow.python.eager.context import eager_mode, global_seed
@@ -52,6 +56,7 @@ __all__ = [
     "SessionInterface",
     "Trackable",
     "colocate_with",
+    "cond_of_calls",
     "cond_v2",
     "could_possibly_record",
     "create_handle_data",
@@ -64,3 +69,20 @@ __all__ = [
     "uid",
     "variable_accessed",
 ]
+
+
+def cond_of_calls(
+    pred: tf.Tensor,
+    true_fn: Callable[[], list[tf.Tensor]],
+    false_fn: Callable[[], list[tf.Tensor]],
+) -> list[tf.Tensor]:
+    """tf.cond in a function, whose branches are called.
+
+    TensorFlow puts both branches into the graph instead: the executor then goes through all ops of
+    the one that is not taken, which takes longer than a call where they are many. There is no
+    public argument for it.
+    """
+    results = tf.cond(pred, true_fn, false_fn)
+    conditional = results[0].op.inputs[0].op  # behind an Identity
+    conditional._set_attr("_lower_using_switch_merge", AttrValue(b=False))
+    return results

@@ -167,8 +167,9 @@ def test_a_request_that_a_second_delta_overtakes_is_computed_again(num_begun, wa
 
     @tf.function
     def serve():
-        def compute(generation):
-            return [tf.ensure_shape(tf.numpy_function(deltas_begin, [generation], tf.int64), [])]
+        def compute(is_odd):
+            read = tf.numpy_function(deltas_begin, [tf.constant(is_odd, tf.int64)], tf.int64)
+            return [tf.ensure_shape(read, [])]
 
         return generations.answer(compute, [tf.TensorSpec([], tf.int64)])[0]
 

@@ -226,9 +226,9 @@ def _stock_function(
         known = given | arguments
         known |= {name: variable.read_value() for name, variable in values.items()}
 
-        def compute(generation: tf.Tensor) -> list[tf.Tensor]:
+        def compute(is_odd: bool) -> list[tf.Tensor]:
             tables = {
-                name: table.at(generation)
+                name: table.at(is_odd)
                 for name, table in given.items()
                 if isinstance(table, ServedTable)
             }

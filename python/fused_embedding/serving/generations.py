@@ -11,8 +11,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from fused_embedding._tf_private import cond_of_calls
 from fused_embedding.serving.applied_deltas import AppliedDeltas, DeltaTable, TableChanges
-from fused_embedding.serving.served_table import ServedTable
+from fused_embedding.serving.served_table import ServedTable, is_odd
 
 
 class Generations(AppliedDeltas):
@@ -28,12 +29,12 @@ class Generations(AppliedDeltas):
         self.begun = tf.Variable(0, trainable=False, dtype=tf.int64, name="begun")
 
     def answer(
-        self, compute: Callable[[tf.Tensor], list[tf.Tensor]], outputs: Sequence[tf.Tensor]
+        self, compute: Callable[[bool], list[tf.Tensor]], outputs: Sequence[tf.Tensor]
     ) -> list[tf.Tensor]:
         """Computes an answer from one generation.
 
         Args:
-            compute: Called with the generation, int64 scalar.
+            compute: Called twice: for odd generations with True, for even ones with False.
             outputs: Of the shapes and types that it returns.
 
         Returns:
@@ -42,7 +43,9 @@ class Generations(AppliedDeltas):
 
         def attempt(_: tf.Tensor, *__: tf.Tensor) -> list[tf.Tensor]:
             generation = self.current.read_value()
-            results = compute(generation)
+            results = cond_of_calls(
+                is_odd(generation), lambda: compute(True), lambda: compute(False)
+            )
             with tf.control_dependencies(results):
                 begun = self.begun.read_value()
             return [begun > generation + 1, *results]

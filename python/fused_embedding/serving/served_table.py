@@ -90,7 +90,7 @@ class ServedTable:
             tf.Variable(tf.zeros([0], tf.int64), shape=[None], trainable=False, name=name)
             for name in ("free_rows", "last_keys", "last_rows")
         )
-        self._is_odd = tf.constant(False)
+        self._read_index = self.index
         positions = self.num_defaults + tf.range(tf.size(content.keys, tf.int64))
         self.index.insert(content.keys, positions)
 
@@ -99,10 +99,10 @@ class ServedTable:
         names = ("index", "odd_index", "rows", "free_rows", "last_keys", "last_rows")
         return {name: getattr(self, name) for name in names}
 
-    def at(self, generation: tf.Tensor) -> "ServedTable":
-        """This table, whose lookups read a generation (int64 scalar)."""
+    def at(self, is_odd: bool) -> "ServedTable":
+        """This table, whose lookups read odd generations, or even ones."""
         table = copy.copy(self)
-        table._is_odd = _is_odd(generation)
+        table._read_index = self.odd_index if is_odd else self.index
         return table
 
     def change(self, generation: tf.Tensor, changes: TableChanges) -> tf.Tensor:
@@ -117,7 +117,7 @@ class ServedTable:
         """
         is_first = tf.equal(generation, 0)
         return tf.cond(
-            _is_odd(generation),
+            is_odd(generation),
             lambda: self._change(self.odd_index, self.index, is_first, changes),
             lambda: self._change(self.index, self.odd_index, is_first, changes),
         )
@@ -194,13 +194,6 @@ class ServedTable:
             placed = tf.identity(growth)
         return placed, tf.concat([reused, new[:num_missing]], axis=0)
 
-    def _positions(self, keys: tf.Tensor, defaults: tf.Tensor) -> tf.Tensor:
-        return tf.cond(
-            self._is_odd,
-            lambda: self.odd_index.lookup(keys, defaults),
-            lambda: self.index.lookup(keys, defaults),
-        )
-
     def read(self, keys: tf.Tensor) -> tf.Tensor:
         """The rows of keys, as inference reads them.
 
@@ -211,7 +204,7 @@ class ServedTable:
             `[n, dim]`.
         """
         defaults = tf.math.floormod(keys, tf.constant(self.num_defaults, tf.int64))
-        positions = self._positions(keys, defaults)
+        positions = self._read_index.lookup(keys, defaults)
         rows = tf.gather(self.rows, positions)
         if self._initializer.kind not in COMPUTED_KINDS:
             return rows
@@ -225,5 +218,6 @@ def _new_index(name: str) -> Any:
     return tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, default_value=0, name=name)
 
 
-def _is_odd(generation: tf.Tensor) -> tf.Tensor:
+def is_odd(generation: tf.Tensor) -> tf.Tensor:
+    """Which of its two indices a table reads in a generation (int64 scalar)."""
     return tf.equal(tf.math.floormod(generation, 2), 1)
