@@ -248,7 +248,7 @@ def _measure_deltas(name: str, model: Served, batch_size: int) -> dict:
     server.ask("apply", model.deltas, PAUSE_SECONDS)
     times: list[float] = []
     while len(times) < _REQUESTS.value:
-        times += server.ask("time", batch_size, len(times), 500)
+        times += server.ask("time", batch_size, len(times), min(500, _REQUESTS.value))
     applied = server.ask("applied")
     server.stop()
     if len(applied) != len(model.deltas):

@@ -381,3 +381,19 @@ def test_load_rejects_another_schema(tmp_path):
     path.write_text(json.dumps({"schema": "something/0"}))
     with pytest.raises(ValueError, match=r"has schema something/0, but .*; measure again"):
         results.load(path)
+
+
+@pytest.mark.slow
+def test_exports_give_the_same_scores_and_apply_deltas_under_load(tmp_path):
+    for package in ("tf2onnx", "onnxruntime"):
+        pytest.importorskip(package, reason=f"pip install {package}")
+    record, _ = run_module(
+        "exports", tmp_path, "--batch=2", "--requests=40", "--rounds=2", "--deltas=3"
+    )
+    of_all, of_stock, of_fused = (cell["systems"] for cell in record["cells"])
+    assert of_all.keys() == {"export_stock", "export_fused", "export_onnx", "stock", "stock_hash"}
+    assert of_stock["export_stock"]["deltas"] == of_fused["export_fused"]["deltas"] == 3
+    for systems in (of_all, of_stock, of_fused):
+        for figures in systems.values():
+            assert figures["samples"] == 40
+            assert 0 < figures["p50_us"] <= figures["p99_us"] <= figures["longest_us"]

@@ -121,18 +121,18 @@ def test_a_session_and_its_saver(tmp_path, ops, use_resource):
             session, tmp_path / "export", ops, inputs={"keys": keys}, outputs=outputs
         )
         exported_kernel = session.run(kernel)
-        saves = []
+        deltas, before = [], None
         for number in range(1, 4):
             for first in range(3):
                 session.run(step, {keys: KEYS[10 * number + first : 10 * number + 30]})
             saved = saver.save(session, str(tmp_path / "save"), global_step=number)
-            saves.append((saved, session.run(rows, {keys: KEYS})))
+            delta = str(tmp_path / f"delta-{number}")
+            fe.write_serving_delta(delta, tmp_path / "export", saved, continues=before)
+            deltas.append((delta, session.run(rows, {keys: KEYS})))
+            before = delta
     loaded = tf.saved_model.load(tmp_path / "export")
-    path, before = None, None
-    for number, (saved, want) in enumerate(saves):
-        before, path = path, str(tmp_path / f"delta-{number}")
-        fe.write_serving_delta(path, tmp_path / "export", saved, continues=before)
-        loaded.signatures["apply_delta"](path=tf.constant(path))
+    for delta, want in deltas:
+        loaded.signatures["apply_delta"](path=tf.constant(delta))
         got = loaded.signatures["serving_default"](keys=tf.constant(KEYS))
         np.testing.assert_allclose(got["rows"], want, rtol=1e-6)
         np.testing.assert_allclose(got["scores"], want @ exported_kernel, rtol=1e-5, atol=1e-6)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from fused_embedding._tf_private import eager_mode
 from fused_embedding.checkpoint.changes import Changes, read_changes
 from fused_embedding.serving.applied_deltas import (
     CHANGES,
@@ -29,7 +30,7 @@ def write_serving_delta(
     continues: str | os.PathLike[str] | None = None,
     names: Mapping[str, str] | None = None,
 ) -> None:
-    """Writes what a save has changed, for servers that have loaded an export; eagerly.
+    """Writes what a save has changed, for servers that have loaded an export.
 
     A server applies it by calling the signature "apply_delta" of the export with its path. Deltas
     have the EmbeddingVariables and nothing else of a model.
@@ -59,12 +60,13 @@ def write_serving_delta(
     for i, changed in enumerate(_changes_of(tables, checkpoint, names or {})):
         for change, array in zip(CHANGES, changed, strict=True):
             tensors[f"{i}/{change.name}"] = array
-    tf.raw_ops.SaveV2(
-        prefix=path,
-        tensor_names=list(tensors),
-        shape_and_slices=[""] * len(tensors),
-        tensors=[tf.convert_to_tensor(array) for array in tensors.values()],
-    )
+    with eager_mode():  # also where a TF1 program has a graph of its own
+        tf.raw_ops.SaveV2(
+            prefix=path,
+            tensor_names=list(tensors),
+            shape_and_slices=[""] * len(tensors),
+            tensors=[tf.convert_to_tensor(array) for array in tensors.values()],
+        )
 
 
 def _read_export(export: str) -> tuple[bytes, list[DeltaTable]]:
