@@ -5,6 +5,7 @@
 
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/variant.h"
+#include "tensorflow/core/framework/variant_encode_decode.h"
 #include "tensorflow/core/framework/variant_tensor_data.h"
 #include "tf_ops/core/table/serving_change.h"
 #include "tf_ops/core/table/serving_lock.h"
