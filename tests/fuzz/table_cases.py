@@ -223,6 +223,37 @@ def check_apply(args, got):
         export(handle)
 
 
+def make_serving_change(rng):
+    names = rng.choice(["plain", "counter", "bloom", "lru"], rng.integers(1, 3), replace=False)
+    keys = [keys_of(rng) for _ in names]
+    count = int(rng.integers(3))
+    return {
+        "resources": [
+            fe.raw_ops.EmbeddingVariableHandle(shared_name=name, **ATTRS, **TABLES[name])
+            for name in names.tolist()
+        ],
+        "keys": keys,
+        "values": [rng.integers(-9, 9, [len(k), DIM]).astype(np.float32) for k in keys],
+        "removed_keys": [keys_of(rng) for _ in keys],
+        "is_full": [np.bool_(rng.integers(2)) for _ in keys],
+        "variables": [tf.Variable(0.0).handle for _ in range(count)],
+        "new_values": [np.float32(rng.integers(9)) for _ in range(count)],
+    }
+
+
+def check_serving_change(args, got):
+    for i, handle in enumerate(args["resources"]):
+        check_upsert({"resource": handle, **{n: args[n][i] for n in ("keys", "values")}}, got)
+        keys, found = args["keys"][i], export(handle)["keys"]
+        assert not np.isin(np.setdiff1d(args["removed_keys"][i], keys), found).any()
+        assert not args["is_full"][i] or np.isin(found, keys).all()
+    assigned = zip(args["variables"], args["new_values"], strict=True)
+    # The last value of one that is there twice.
+    for handle, value in {id(handle): (handle, value) for handle, value in assigned}.values():
+        read = tf.raw_ops.ReadVariableOp(resource=handle, dtype=value.dtype)
+        np.testing.assert_array_equal(read, value)
+
+
 def make_export(rng):
     return {"resource": table(rng), **TYPES}
 
@@ -266,6 +297,7 @@ CASES = {
     "EmbeddingVariableExpire": (make_expire, check_expire),
     "EmbeddingVariableMetadata": (make_metadata, check_metadata),
     "EmbeddingVariableStatistics": (make_statistics, check_statistics),
+    "EmbeddingVariableServingChange": (make_serving_change, check_serving_change),
     "EmbeddingVariableApply": (make_apply, check_apply),
     "EmbeddingVariableExport": (make_export, check_export),
     "EmbeddingVariableImport": (make_import, check_import),
