@@ -28,8 +28,12 @@ def write_onnx(function: Any, variables: list[tf.Variable], tables: OnnxTables, 
     Raises:
         ImportError: If tf2onnx or onnx is not installed.
         NotImplementedError: If tf2onnx has no form of an op; it names the op.
-        ValueError: If the file would be larger than 2 GB.
+        ValueError: If the file would be larger than 2 GB, or `path` is a folder.
     """
+    if os.path.isdir(path):
+        raise ValueError(
+            f"{path!r} is a folder, but an ONNX file is written: add the name of a file"
+        )
     onnx, tf2onnx = (_required(name) for name in ("onnx", "tf2onnx"))
     _check_size(variables, tables)
     specs = function.structured_input_signature[1]
