@@ -10,6 +10,7 @@ import fused_embedding as fe
 from serving.test_serving_deltas import KEYS, Trainer
 
 v1 = tf.compat.v1
+_HANDLE = "EmbeddingVariableHandle"
 SECONDS = 60  # until a test says that something hangs
 
 
@@ -139,6 +140,29 @@ def test_the_loader_of_tf1_has_both_signatures(trainer):
             delta = {apply.inputs["path"].name: path}
             assert session.run(apply.outputs["generation"].name, delta) == 1
             np.testing.assert_array_equal(session.run(serve.outputs["rows"].name, request), want)
+
+
+def test_a_client_that_gives_up_waiting_leaves_nothing_of_its_delta(trainer):
+    trainer.step(2, KEYS[:50], KEYS[200:220])
+    path = trainer.delta()
+    with tf.Graph().as_default() as graph, v1.Session() as session:
+        loaded = v1.saved_model.load(session, [tf.saved_model.SERVING], trainer.path)
+        serve, apply = (loaded.signature_def[name] for name in ("serving_default", "apply_delta"))
+        request = {serve.inputs["keys"].name: KEYS}
+        before = session.run(serve.outputs["rows"].name, request)
+        apply_path = {apply.inputs["path"].name: path}
+        generation = apply.outputs["generation"].name
+        handles = [op.outputs[0] for op in graph.get_operations() if op.type == _HANDLE]
+        locks = [fe.raw_ops.EmbeddingVariableServingLock(resource=handle) for handle in handles]
+        held = [session.run(v1.get_session_handle(lock)) for lock in locks]
+        with pytest.raises(tf.errors.DeadlineExceededError):
+            session.run(generation, apply_path, options=v1.RunOptions(timeout_in_ms=300))
+        np.testing.assert_array_equal(session.run(serve.outputs["rows"].name, request), before)
+        for handle in held:
+            handle.delete()
+        assert session.run(generation, apply_path) == 1
+        want = trainer.want()
+        np.testing.assert_array_equal(session.run(serve.outputs["rows"].name, request), want)
 
 
 class Nested(tf.Module):
