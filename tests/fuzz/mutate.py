@@ -177,7 +177,18 @@ def other_resources():
     )
     tf.raw_ops.DestroyResourceOp(resource=deleted)
     handles = tf.stack([deleted, deleted])
-    return variable, (variable.handle, deleted, handles, handles[:0], handles[:1], tf.constant(1.0))
+    other = tf.raw_ops.EmptyTensorList(
+        element_shape=-1, max_num_elements=1, element_dtype=tf.float32
+    )  # a variant that is no lock
+    return variable, (
+        variable.handle,
+        deleted,
+        handles,
+        handles[:0],
+        handles[:1],
+        tf.constant(1.0),
+        other,
+    )
 
 
 def other_resource(rng, _):
@@ -217,7 +228,7 @@ def mutate(rng, args):
     value = args[name]
     if isinstance(value, bool):
         value = not value
-    elif name == "resource":
+    elif name in ("resource", "lock"):
         value = other_resource(rng, value)
     elif name in file_cases.PATHS:
         value = mutate_paths(rng, name, value, "resource" in args and name != "paths")

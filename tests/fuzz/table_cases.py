@@ -195,6 +195,23 @@ def check_statistics(args, got):
     assert got.values[0] == len(export(args["resource"])["keys"])
 
 
+def make_serving_lock(rng):
+    return {"resource": table(rng)}
+
+
+def check_serving_lock(args, got):
+    fe.raw_ops.EmbeddingVariableServingUnlock(lock=got, results=[])
+
+
+def make_serving_unlock(rng):
+    lock = fe.raw_ops.EmbeddingVariableServingLock(resource=table(rng))
+    return {"lock": lock, "results": [int64(0)] * rng.integers(3)}
+
+
+def check_serving_unlock(args, got):
+    """Nothing comes out; a change that waited for ever would end the fuzz."""
+
+
 def make_apply(rng):
     rule = str(rng.choice(list(RULES)))
     names = rng.choice(list(TABLES), rng.integers(1, 3), replace=False)
@@ -300,6 +317,8 @@ CASES = {
     "EmbeddingVariableMetadata": (make_metadata, check_metadata),
     "EmbeddingVariableStatistics": (make_statistics, check_statistics),
     "EmbeddingVariableServingChange": (make_serving_change, check_serving_change),
+    "EmbeddingVariableServingLock": (make_serving_lock, check_serving_lock),
+    "EmbeddingVariableServingUnlock": (make_serving_unlock, check_serving_unlock),
     "EmbeddingVariableApply": (make_apply, check_apply),
     "EmbeddingVariableExport": (make_export, check_export),
     "EmbeddingVariableImport": (make_import, check_import),
