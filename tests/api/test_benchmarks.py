@@ -393,7 +393,6 @@ def test_exports_give_the_same_scores_and_apply_deltas_under_load(tmp_path):
     of_all, of_stock, of_fused = (cell["systems"] for cell in record["cells"])
     assert of_all.keys() == {"export_stock", "export_fused", "export_onnx", "stock", "stock_hash"}
     assert of_stock["export_stock"]["deltas"] == of_fused["export_fused"]["deltas"] == 3
-    for systems in (of_all, of_stock, of_fused):
-        for figures in systems.values():
-            assert figures["samples"] == 40
-            assert 0 < figures["p50_us"] <= figures["p99_us"] <= figures["longest_us"]
+    for figures in [*of_all.values(), *of_stock.values(), *of_fused.values()]:
+        assert figures["samples"] == 40
+        assert 0 < figures["p50_us"] <= figures["p99_us"] <= figures["longest_us"]

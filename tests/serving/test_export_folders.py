@@ -70,21 +70,11 @@ def test_a_model_is_written_over_what_is_there(tmp_path, before, now):
 
 
 @pytest.mark.parametrize("before", KINDS)
-def test_a_session_is_written_over_what_is_there(tmp_path, before):
+@pytest.mark.parametrize("now", KINDS)
+def test_a_session_is_written_over_what_is_there(tmp_path, before, now):
     export_model(tmp_path, 1.0, **KINDS[before])
-    export_session(tmp_path, 2.0)
+    export_session(tmp_path, 2.0, **KINDS[now])
     assert_serves(tmp_path, 2.0)
-
-
-@pytest.mark.parametrize("before", KINDS)
-def test_a_session_with_its_own_ops_needs_an_empty_folder(tmp_path, before):
-    export_model(tmp_path, 1.0, **KINDS[before])
-    written = files(tmp_path)
-    with pytest.raises(AssertionError, match="already exists, and isn't empty"):  # TensorFlow's
-        export_session(tmp_path, 2.0, ops="fused")
-    assert files(tmp_path) == written
-    export_session(tmp_path / "new", 2.0, ops="fused")
-    assert_serves(tmp_path / "new", 2.0)
 
 
 @pytest.mark.parametrize("export", [export_model, export_session])
