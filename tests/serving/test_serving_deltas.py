@@ -155,7 +155,7 @@ def test_answers_are_of_one_state_while_deltas_are_applied(trainer):
 @pytest.mark.parametrize(("num_begun", "want"), [(0, [0]), (1, [0]), (2, [0, 1])])
 def test_a_request_that_a_second_delta_overtakes_is_computed_again(num_begun, want):
     """The first delta that begins during a request changes nothing that it reads."""
-    generations = Generations([])
+    generations = Generations([], [])
     seen = []
 
     def deltas_begin(generation):

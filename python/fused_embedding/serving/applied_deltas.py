@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 APPLY = "apply_delta"  # signature of an export
-# Tensors of a delta, a TensorBundle; those of table i have "i/" before their names.
-ID, CONTINUES = "id", "continues"
+# Tensors of a delta, a TensorBundle; those of table i have "i/" before their names, and the value
+# of dense variable i is "dense/i".
+ID, CONTINUES, HAS_DENSE = "id", "continues", "has_dense"
 
 
 class ChangeTensor(NamedTuple):
@@ -51,6 +52,34 @@ class DeltaTable(NamedTuple):
     dtype: tf.DType
 
 
+class DenseVariable(NamedTuple):
+    """A dense variable of an export: its name, or where the model keeps it, and the variable."""
+
+    name: str
+    variable: tf.Variable
+
+
+class Delta(NamedTuple):
+    """What is in a delta.
+
+    Attributes:
+        id: String scalar, of this one.
+        changes: Of each table.
+        has_dense: Bool scalar: whether there are values of dense variables.
+        dense: Values of all dense variables, if there are.
+    """
+
+    id: tf.Tensor
+    changes: list[TableChanges]
+    has_dense: tf.Tensor
+    dense: list[tf.Tensor]
+
+
+def dense_name(i: int) -> str:
+    """The tensor of a delta with the value of dense variable `i`."""
+    return f"dense/{i}"
+
+
 def new_id() -> str:
     """What tells an export or a delta from all others."""
     return uuid.uuid4().hex
@@ -65,21 +94,24 @@ class AppliedDeltas(tf.Module, abc.ABC):
         names: Of the tables, in the order in which deltas have them.
         dims: `[n]` int64 of the tables.
         dtypes: `[n]` names of the types of their values.
+        dense_names: `[m]` names of the dense variables, in the order of the export.
     """
 
-    def __init__(self, tables: Sequence[DeltaTable]) -> None:
+    def __init__(self, tables: Sequence[DeltaTable], dense: Sequence[DenseVariable]) -> None:
         super().__init__()
         self._dtypes = tuple(table.dtype for table in tables)
+        self._dense = [variable for _, variable in dense]
         export_id = new_id()
         self._mutex_name = f"fused_embedding/{export_id}"
         self.loaded = tf.Variable(export_id, trainable=False, name="loaded")
         self.current = tf.Variable(0, trainable=False, dtype=tf.int64, name="current")
-        self.names, self.dims, self.dtypes = (
+        self.names, self.dims, self.dtypes, self.dense_names = (
             tf.Variable(tf.constant(values, dtype), trainable=False, name=name)
             for name, values, dtype in (
                 ("names", [table.name for table in tables], tf.string),
                 ("dims", [table.dim for table in tables], tf.int64),
                 ("dtypes", [table.dtype.name for table in tables], tf.string),
+                ("dense_names", [name for name, _ in dense], tf.string),
             )
         )
 
@@ -100,22 +132,21 @@ class AppliedDeltas(tf.Module, abc.ABC):
 
     def _apply(self, path: tf.Tensor) -> tf.Tensor:
         generation = self.current.read_value()
-        next_id, changes = self._read(path, self._check(generation))
-        return self._put(generation, next_id, changes)
+        return self._put(generation, self._read(path, self._check(generation)))
 
     def _check(self, generation: tf.Tensor) -> list[Any]:
         """What fails where no delta can be applied."""
         return []
 
     @abc.abstractmethod
-    def _put(
-        self, generation: tf.Tensor, next_id: tf.Tensor, changes: list[TableChanges]
-    ) -> tf.Tensor:
-        """Puts changes into the tables; `generation + 1`, which requests read from then on."""
+    def _put(self, generation: tf.Tensor, delta: Delta) -> tf.Tensor:
+        """Puts a delta in; `generation + 1`, which requests read from then on."""
 
-    def _read(self, path: tf.Tensor, checked: list[Any]) -> tuple[tf.Tensor, list[TableChanges]]:
-        """ID and content of a delta, after all that can be wrong with it was looked at."""
-        next_id, continues = _restore(path, [ID, CONTINUES], [tf.string, tf.string])
+    def _read(self, path: tf.Tensor, checked: list[Any]) -> Delta:
+        """A delta, after all that can be wrong with it was looked at."""
+        next_id, continues, has_dense = _restore(
+            path, [ID, CONTINUES, HAS_DENSE], [tf.string, tf.string, tf.bool]
+        )
         follows = tf.debugging.Assert(
             tf.equal(continues, self.loaded.read_value()),
             [
@@ -139,7 +170,21 @@ class AppliedDeltas(tf.Module, abc.ABC):
             TableChanges(*tensors[i : i + len(CHANGES)])
             for i in range(0, len(tensors), len(CHANGES))
         ]
-        return next_id, changes
+        return Delta(next_id, changes, has_dense, self._read_dense(path, has_dense))
+
+    def _read_dense(self, path: tf.Tensor, has_dense: tf.Tensor) -> list[tf.Tensor]:
+        if not self._dense:
+            return []
+        names = [dense_name(i) for i in range(len(self._dense))]
+        dtypes = [variable.dtype for variable in self._dense]
+        return tf.cond(
+            has_dense,
+            lambda: [
+                tf.ensure_shape(value, variable.shape)
+                for value, variable in zip(_restore(path, names, dtypes), self._dense, strict=True)
+            ],
+            lambda: [tf.zeros([0] * v.shape.rank, v.dtype) for v in self._dense],
+        )
 
 
 def _restore(path: tf.Tensor, names: list[str], dtypes: list[tf.DType]) -> list[tf.Tensor]:

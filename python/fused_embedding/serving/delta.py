@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -12,11 +12,14 @@ from fused_embedding.checkpoint.changes import Changes, read_changes
 from fused_embedding.serving.applied_deltas import (
     CHANGES,
     CONTINUES,
+    HAS_DENSE,
     ID,
     DeltaTable,
     TableChanges,
+    dense_name,
     new_id,
 )
+from fused_embedding.serving.dense_values import DenseValues
 
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _PART = "/part_"
@@ -29,11 +32,12 @@ def write_serving_delta(
     *,
     continues: str | os.PathLike[str] | None = None,
     names: Mapping[str, str] | None = None,
+    dense: bool = True,
 ) -> None:
     """Writes what a save has changed, for servers that have loaded an export.
 
-    A server applies it by calling the signature "apply_delta" of the export with its path. Deltas
-    have the EmbeddingVariables and nothing else of a model.
+    A server applies it by calling the signature "apply_delta" of the export with its path. It has
+    the rows that changed, and all dense variables of the export.
 
     Args:
         path: Prefix of the two files of the delta, `PATH.index` and `PATH.data-...`; none may be
@@ -44,22 +48,30 @@ def write_serving_delta(
             checkpoint of the delta that this one continues.
         continues: Path of the delta before; None: the export itself.
         names: By the name of an EmbeddingVariable in the export: its name in the checkpoint, where
-            they differ, such as "model/users" of a tf.train.Checkpoint.
+            they differ, such as "model/users" of a tf.train.Checkpoint. Dense variables are found
+            by name, or by where the model keeps them; else they can be given here as well.
+        dense: Whether the delta has the dense variables; else they stay as they are.
 
     Raises:
-        ValueError: If the export has no tables, the checkpoint is not of its tables,
+        ValueError: If the export has no tables, the checkpoint is not of its tables and variables,
             or a delta is there already.
     """
     path, export = os.fspath(path), os.fspath(export)
     if os.path.exists(path + ".index"):
         raise ValueError(f"a delta is at {path!r} already: give a new path")
-    before, tables = _read_export(export)
+    before, tables, variables = _read_export(export)
+    names = names or {}
+    _check_names(names, tables, variables)
     if continues is not None:
         before = tf.train.load_checkpoint(os.fspath(continues)).get_tensor(ID)
-    tensors: dict[str, Any] = {ID: new_id(), CONTINUES: before}
-    for i, changed in enumerate(_changes_of(tables, checkpoint, names or {})):
+    tensors: dict[str, Any] = {ID: new_id(), CONTINUES: before, HAS_DENSE: np.bool_(dense)}
+    for i, changed in enumerate(_changes_of(tables, checkpoint, names)):
         for change, array in zip(CHANGES, changed, strict=True):
             tensors[f"{i}/{change.name}"] = array
+    if dense and variables:
+        values = DenseValues(checkpoint)
+        for i, (name, shape, dtype) in enumerate(variables):
+            tensors[dense_name(i)] = values.read(names.get(name, name), shape, dtype)
     with eager_mode():  # also where a TF1 program has a graph of its own
         tf.raw_ops.SaveV2(
             prefix=path,
@@ -69,23 +81,47 @@ def write_serving_delta(
         )
 
 
-def _read_export(export: str) -> tuple[bytes, list[DeltaTable]]:
-    """ID and tables of an export."""
+class _Variable(NamedTuple):
+    """A dense variable of an export."""
+
+    name: str
+    shape: list[int]
+    dtype: tf.DType
+
+
+def _read_export(export: str) -> tuple[bytes, list[DeltaTable], list[_Variable]]:
+    """ID, tables and dense variables of an export."""
     reader = tf.train.load_checkpoint(os.path.join(export, "variables", "variables"))
-    if f"deltas/loaded{_VALUE}" not in reader.get_variable_to_shape_map():
+    shapes, types = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
+    if f"deltas/loaded{_VALUE}" not in shapes:
         raise ValueError(
             f"{export!r} has no tables that deltas change: give the folder of "
             "fe.export_for_serving of a model that looks up in EmbeddingVariables"
         )
-    names, dims, dtypes, loaded = (
+    names, dims, dtypes, dense_names, loaded = (
         reader.get_tensor(f"deltas/{name}{_VALUE}")
-        for name in ("names", "dims", "dtypes", "loaded")
+        for name in ("names", "dims", "dtypes", "dense_names", "loaded")
     )
     tables = [
         DeltaTable(name.decode(), int(dim), tf.as_dtype(dtype.decode()))
         for name, dim, dtype in zip(names, dims, dtypes, strict=True)
     ]
-    return loaded, tables
+    keys = [f"dense_variables/{i}{_VALUE}" for i in range(len(dense_names))]
+    variables = [
+        _Variable(name.decode(), shapes[key], types[key])
+        for name, key in zip(dense_names, keys, strict=True)
+    ]
+    return loaded, tables, variables
+
+
+def _check_names(
+    names: Mapping[str, str], tables: list[DeltaTable], variables: list[_Variable]
+) -> None:
+    known = {_variable_of(table.name) for table in tables} | {v.name for v in variables}
+    if names.keys() - known:
+        raise ValueError(
+            f"names has {sorted(names.keys() - known)}, but the export has {sorted(known)}"
+        )
 
 
 def _changes_of(
@@ -95,9 +131,6 @@ def _changes_of(
     parts: dict[str, list[int]] = {}  # of each variable: its tables
     for i, table in enumerate(tables):
         parts.setdefault(_variable_of(table.name), []).append(i)
-    unknown = sorted(names.keys() - parts.keys())
-    if unknown:
-        raise ValueError(f"names has {unknown}, but the export has {sorted(parts)}")
     changes: dict[int, TableChanges] = {}
     for name, places in parts.items():
         places.sort(key=lambda i: _part_of(tables[i].name))

@@ -6,9 +6,10 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
-from fused_embedding._tf_private import eager_mode
+from fused_embedding._tf_private import Trackable, eager_mode
 from fused_embedding.embedding_variable import EmbeddingVariable
-from fused_embedding.serving.applied_deltas import APPLY, AppliedDeltas
+from fused_embedding.serving.applied_deltas import APPLY, AppliedDeltas, DenseVariable
+from fused_embedding.serving.dense_values import paths_of_variables
 from fused_embedding.serving.generations import Generations
 from fused_embedding.serving.graph_copy import GraphCopier, all_inputs
 from fused_embedding.serving.graph_import import call_graph
@@ -123,21 +124,23 @@ def _model_to_onnx(model: Any, path: str, signatures: Any) -> None:
         for handle, owner in captured.items()
         if isinstance(owner, EmbeddingVariable)
     }
-    given, values = {}, {}
+    given: dict[str, Any] = {}
+    values = []
     for handle, inside in signature.captures:
-        if handle.dtype == tf.resource:
-            given[inside.name] = served.get(id(handle), handle)
-        else:
-            values[inside.name] = tf.Variable(handle)
-    variables = _resources(captured).variables + list(values.values())
-    write_onnx(_stock_function(signature, given, values), variables, tables, path)
+        if handle.dtype != tf.resource:
+            values.append(tf.Variable(handle))
+        given[inside.name] = (
+            served.get(id(handle), handle) if handle.dtype == tf.resource else values[-1]
+        )
+    variables = _resources(captured).variables + values
+    write_onnx(_stock_function(signature, given), variables, tables, path)
 
 
 def _session_to_onnx(session: Any, path: str, signature: Signature) -> None:
     tables = OnnxTables()
     copies = resources_of_session(session, signature, lambda table: tables.add(table.content()))
     with eager_mode():
-        function = _stock_function(signature, copies.handles, copies.values)
+        function = _stock_function(signature, copies.handles | copies.values)
         write_onnx(function, copies.resources.variables, tables, path)
 
 
@@ -148,32 +151,46 @@ def _export_model(model: Any, path: str, ops: str, signatures: Any) -> None:
     captured: dict[int, Any] = {}
     for signature in described.values():
         captured |= captured_owners(signature, owners)
+    dense = _dense_variables(_resources(captured), model)
     if ops == "fused":
-        _save_fused(path, functions, described, _resources(captured))
+        _save_fused(path, functions, described, _resources(captured), dense)
         return
     tables = {
         handle: ServedTable(content_of_variable(owner))
         for handle, owner in captured.items()
         if isinstance(owner, EmbeddingVariable)
     }
-    generations = Generations(list(tables.values()))
+    generations = Generations(list(tables.values()), dense) if tables else None
     served = {}
     for name, signature in described.items():
         given = {
             inside.name: tables.get(id(handle), handle) for handle, inside in signature.captures
         }
-        served[name] = _stock_function(signature, given, {}, generations)
+        served[name] = _stock_function(signature, given, generations)
     _save(path, served, _resources(captured | tables), generations)
 
 
+def _dense_variables(resources: Resources, model: Any = None) -> list[DenseVariable]:
+    """The dense variables of an export, as checkpoints of the model or session name them."""
+    paths = paths_of_variables(model) if isinstance(model, Trackable) else {}
+    return [
+        DenseVariable(paths.get(id(variable.handle), variable.name.removesuffix(":0")), variable)
+        for variable in resources.variables
+    ]
+
+
 def _save_fused(
-    path: str, functions: dict[str, Any], described: dict[str, Signature], resources: Resources
+    path: str,
+    functions: dict[str, Any],
+    described: dict[str, Signature],
+    resources: Resources,
+    dense: list[DenseVariable],
 ) -> None:
     # An export that was loaded has a lock of its own, and who holds it must not wait for another.
     if not resources.tables or any(map(is_locked, described.values())):
         _save(path, functions, resources)
         return
-    locked = LockedTables(resources.tables)
+    locked = LockedTables(resources.tables, dense)
     served = {}
     for name, signature in described.items():
         given = {inside.name: handle for handle, inside in signature.captures}
@@ -197,7 +214,8 @@ def _export_session(session: Any, path: str, ops: str, signature: Signature) -> 
     if ops == "fused":
         copies = resources_of_session(session, signature, TableOfSession.variable, all_inputs)
         with eager_mode():
-            locked = LockedTables(copies.resources.tables) if copies.resources.tables else None
+            tables, dense = copies.resources.tables, _dense_variables(copies.resources)
+            locked = LockedTables(tables, dense) if tables else None
             given = {
                 name: copy.handle if isinstance(copy, EmbeddingVariable) else copy
                 for name, copy in (copies.handles | copies.values).items()
@@ -207,36 +225,35 @@ def _export_session(session: Any, path: str, ops: str, signature: Signature) -> 
         return
     copies = resources_of_session(session, signature, lambda table: ServedTable(table.content()))
     with eager_mode():
-        generations = Generations(copies.resources.tables)
-        function = _stock_function(signature, copies.handles, copies.values, generations)
+        tables, dense = copies.resources.tables, _dense_variables(copies.resources)
+        generations = Generations(tables, dense) if tables else None
+        function = _stock_function(signature, copies.handles | copies.values, generations)
         _save(path, {DEFAULT: function}, copies.resources, generations)
 
 
 def _stock_function(
-    signature: Signature,
-    given: dict[str, Any],
-    values: dict[str, tf.Variable],
-    generations: Generations | None = None,
+    signature: Signature, given: dict[str, Any], generations: Generations | None = None
 ) -> Any:
-    """A concrete function that computes what a signature does with stock ops."""
+    """A concrete function that computes what a signature does with stock ops.
+
+    Args:
+        signature: What is exported.
+        given: By the name of a tensor of its graph: the table or handle that stands for it, or the
+            variable whose value does.
+        generations: Those of the export, if it has tables that deltas change.
+    """
     copier = GraphCopier(signature.graph)
     outputs = list(signature.outputs.values())
 
     def serve(arguments: dict[str, tf.Tensor]) -> list[tf.Tensor]:
-        known = given | arguments
-        known |= {name: variable.read_value() for name, variable in values.items()}
+        def compute(known: dict[str, Any]) -> list[tf.Tensor]:
+            return copier.copy(known | arguments, outputs, signature.control_outputs)
 
-        def compute(is_odd: bool) -> list[tf.Tensor]:
-            tables = {
-                name: table.at(is_odd)
-                for name, table in given.items()
-                if isinstance(table, ServedTable)
-            }
-            return copier.copy(known | tables, outputs, signature.control_outputs)
-
-        if generations is not None and any(isinstance(t, ServedTable) for t in given.values()):
-            return generations.answer(compute, outputs)
-        return copier.copy(known, outputs, signature.control_outputs)
+        if generations is None:
+            return compute(
+                {n: v.read_value() if isinstance(v, tf.Variable) else v for n, v in given.items()}
+            )
+        return generations.answer(lambda is_odd: compute(generations.at(is_odd, given)), outputs)
 
     return _concrete(signature, serve)
 

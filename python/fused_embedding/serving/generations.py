@@ -6,13 +6,18 @@ number changes. A request is computed again if two deltas began meanwhile: only 
 touches what the request reads.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from fused_embedding._tf_private import cond_of_calls
-from fused_embedding.serving.applied_deltas import AppliedDeltas, DeltaTable, TableChanges
+from fused_embedding._tf_private import cond_of_calls, create_handle_data, set_handle_data
+from fused_embedding.serving.applied_deltas import (
+    AppliedDeltas,
+    Delta,
+    DeltaTable,
+    DenseVariable,
+)
 from fused_embedding.serving.served_table import ServedTable, is_odd
 
 
@@ -21,12 +26,45 @@ class Generations(AppliedDeltas):
 
     Attributes:
         begun: Number of deltas that were begun, current or current + 1.
+        odd_dense: What odd generations read instead of the dense variables; empty until there is
+            one.
     """
 
-    def __init__(self, tables: Sequence[ServedTable]) -> None:
-        super().__init__([DeltaTable(table.name, table.dim, table.rows.dtype) for table in tables])
+    def __init__(self, tables: Sequence[ServedTable], dense: Sequence[DenseVariable]) -> None:
+        described = [DeltaTable(table.name, table.dim, table.rows.dtype) for table in tables]
+        super().__init__(described, dense)
         self._tables = list(tables)
         self.begun = tf.Variable(0, trainable=False, dtype=tf.int64, name="begun")
+        self.odd_dense = [
+            tf.Variable(tf.zeros([0], v.dtype), shape=tf.TensorShape(None), trainable=False)
+            for v in self._dense
+        ]
+
+    def at(self, is_odd: bool, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What odd generations, or even ones, read.
+
+        Args:
+            is_odd: Which of both.
+            given: Tables, variables whose values are read, and handles of variables, by name.
+        """
+        odd = {id(v.handle): (v, o) for v, o in zip(self._dense, self.odd_dense, strict=True)}
+
+        def at(value: Any) -> Any:
+            if isinstance(value, ServedTable):
+                return value.at(is_odd)
+            is_variable = isinstance(value, tf.Variable)
+            even_and_odd = odd.get(id(value.handle if is_variable else value))
+            if even_and_odd is None or not is_odd:
+                return value.read_value() if is_variable else value
+            even, read = even_and_odd
+            if is_variable:
+                return tf.ensure_shape(read.read_value(), even.shape)
+            handle = tf.identity(read.handle)
+            # The odd one has no values at first, and so no shape of its own.
+            set_handle_data(handle, create_handle_data(even.shape, even.dtype))
+            return handle
+
+        return {name: at(value) for name, value in given.items()}
 
     def answer(
         self, compute: Callable[[bool], list[tf.Tensor]], outputs: Sequence[tf.Tensor]
@@ -68,22 +106,47 @@ class Generations(AppliedDeltas):
         )
         return [is_whole]
 
-    def _put(
-        self, generation: tf.Tensor, next_id: tf.Tensor, changes: list[TableChanges]
-    ) -> tf.Tensor:
-        with tf.control_dependencies(tf.nest.flatten([next_id, changes])):
+    def _put(self, generation: tf.Tensor, delta: Delta) -> tf.Tensor:
+        with tf.control_dependencies(tf.nest.flatten(list(delta))):
             begin = self.begun.assign(generation + 1, read_value=False)
         with tf.control_dependencies([begin]):
             done = [
                 table.change(generation, changed)
-                for table, changed in zip(self._tables, changes, strict=True)
+                for table, changed in zip(self._tables, delta.changes, strict=True)
             ]
+            done += self._put_dense(generation, delta)
         with tf.control_dependencies(done):
-            loaded = self.loaded.assign(next_id, read_value=False)
+            loaded = self.loaded.assign(delta.id, read_value=False)
         with tf.control_dependencies([loaded]):
             switch = self.current.assign(generation + 1, read_value=False)
         with tf.control_dependencies([switch]):
             return generation + 1
+
+    def _put_dense(self, generation: tf.Tensor, delta: Delta) -> list[tf.Tensor]:
+        def assign(served: list[tf.Variable], other: list[tf.Variable]) -> tf.Tensor:
+            values = tf.cond(
+                delta.has_dense,
+                lambda: delta.dense,
+                lambda: [
+                    tf.ensure_shape(variable.read_value(), even.shape)
+                    for variable, even in zip(served, self._dense, strict=True)
+                ],
+            )
+            assigned = [
+                variable.assign(value, read_value=False)
+                for variable, value in zip(other, values, strict=True)
+            ]
+            with tf.control_dependencies(assigned):
+                return tf.constant(True)
+
+        if not self._dense:
+            return []
+        done = tf.cond(
+            is_odd(generation),
+            lambda: assign(self.odd_dense, self._dense),
+            lambda: assign(self._dense, self.odd_dense),
+        )
+        return [done]
 
 
 def _sizes(tensor: tf.Tensor) -> list[int | None]:

@@ -10,19 +10,23 @@ import tensorflow as tf
 
 from fused_embedding import raw_ops
 from fused_embedding.embedding_variable import EmbeddingVariable
-from fused_embedding.serving.applied_deltas import AppliedDeltas, DeltaTable, TableChanges
+from fused_embedding.serving.applied_deltas import (
+    AppliedDeltas,
+    Delta,
+    DeltaTable,
+    DenseVariable,
+)
 
 
 class LockedTables(AppliedDeltas):
     """The EmbeddingVariables of an export, which requests read and deltas change in turns."""
 
-    def __init__(self, tables: Sequence[EmbeddingVariable]) -> None:
-        super().__init__(
-            [
-                DeltaTable(table.name.removesuffix(":0"), table.embedding_dim, table.dtype)
-                for table in tables
-            ]
-        )
+    def __init__(self, tables: Sequence[EmbeddingVariable], dense: Sequence[DenseVariable]) -> None:
+        described = [
+            DeltaTable(table.name.removesuffix(":0"), table.embedding_dim, table.dtype)
+            for table in tables
+        ]
+        super().__init__(described, dense)
         self._handles = tuple(table.handle for table in tables)
 
     def answer(
@@ -47,18 +51,25 @@ class LockedTables(AppliedDeltas):
         raw_ops.EmbeddingVariableServingUnlock(lock=lock, results=results)
         return results
 
-    def _put(
-        self, generation: tf.Tensor, next_id: tf.Tensor, changes: list[TableChanges]
-    ) -> tf.Tensor:
-        keys, values, removed_keys, is_full = (list(parts) for parts in zip(*changes, strict=True))
+    def _put(self, generation: tf.Tensor, delta: Delta) -> tf.Tensor:
+        parts = zip(*delta.changes, strict=True)
+        keys, values, removed_keys, is_full = (list(of_tables) for of_tables in parts)
+        variables, new_values = [self.loaded, self.current], [delta.id, generation + 1]
+        if self._dense:
+            variables += self._dense
+            new_values += tf.cond(
+                delta.has_dense,
+                lambda: delta.dense,
+                lambda: [variable.read_value() for variable in self._dense],
+            )
         put = raw_ops.EmbeddingVariableServingChange(
             resources=list(self._handles),
             keys=keys,
             values=values,
             removed_keys=removed_keys,
             is_full=is_full,
-            variables=[self.loaded.handle, self.current.handle],
-            new_values=[next_id, generation + 1],
+            variables=[variable.handle for variable in variables],
+            new_values=new_values,
         )
         with tf.control_dependencies([put]):
             return generation + 1
