@@ -127,11 +127,11 @@ def _model_to_onnx(model: Any, path: str, signatures: Any) -> None:
     given: dict[str, Any] = {}
     values = []
     for handle, inside in signature.captures:
-        if handle.dtype != tf.resource:
+        if handle.dtype == tf.resource:
+            given[inside.name] = served.get(id(handle), handle)
+        else:
             values.append(tf.Variable(handle))
-        given[inside.name] = (
-            served.get(id(handle), handle) if handle.dtype == tf.resource else values[-1]
-        )
+            given[inside.name] = values[-1]
     variables = _resources(captured).variables + values
     write_onnx(_stock_function(signature, given), variables, tables, path)
 
