@@ -15,7 +15,8 @@ things, and `MultiDeviceSaver` what calls it. `BulkSaverBuilder` makes the ops o
 `register_serializable` one in a SavedModel.
 `create_handle_data` and `set_handle_data` say what gradients of a handle look like.
 `function_def_to_graph` is the body of a function as a graph, and `eager_mode` lets a TF1 program,
-which may have switched eager execution off, write a SavedModel. Same signatures in TensorFlow 2.15
+which may have switched eager execution off, write a SavedModel. `cond_of_calls` sets an attr of an
+op that no public function sets. Same signatures in TensorFlow 2.15
 to 2.21.
 """
 

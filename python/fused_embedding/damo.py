@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from fused_embedding import nn
+from fused_embedding.checkpoint.whole_file import whole_file
 from fused_embedding.embedding_options import EmbeddingVariableOption
 from fused_embedding.keras.fused import fused_optimizers
 from fused_embedding.keras.layers import fused_layers
@@ -411,13 +412,8 @@ def save_model(  # noqa: PLR0913  # Damo's
 
 def _save_for_training(model: Any, folder: pathlib.Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    # A file that is there stays whole until the new one is.
-    unfinished = folder / f".{os.getpid()}.{_MODEL_FILE}"
-    try:
+    with whole_file(folder / _MODEL_FILE) as unfinished:
         model.save(str(unfinished))
-        unfinished.replace(folder / _MODEL_FILE)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def load_model(output_dir: str | os.PathLike[str], keras: Any = None) -> Any:

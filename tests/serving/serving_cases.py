@@ -48,6 +48,28 @@ class Server:
         self._process.wait(60)
 
 
+class Deltas:
+    """Deltas of an export, one for each save, in order.
+
+    Attributes:
+        paths: Those that were written.
+    """
+
+    def __init__(self, export, prefix, names=None):
+        self._export, self._prefix, self._names = export, prefix, names
+        self.paths = []
+
+    def write(self, checkpoint, **options):
+        """Writes the next one; its path."""
+        path = f"{self._prefix}-{len(self.paths)}"
+        before = self.paths[-1] if self.paths else None
+        fe.write_serving_delta(
+            path, self._export, checkpoint, continues=before, names=self._names, **options
+        )
+        self.paths.append(path)
+        return path
+
+
 def assert_served(server, folder, given, want, loader="v2"):
     """A server of stock TensorFlow computes `want` with stock ops."""
     got, ops = server.serve(folder, given, loader)

@@ -6,9 +6,11 @@ import tensorflow as tf
 
 import fused_embedding as fe
 from api.keras_cases import KERASES
+from serving.serving_cases import Deltas
 
 DIM = 4
 KEYS = np.arange(12, dtype=np.int64)[:, None]
+NAMES = {"users": "trained/table"}
 
 
 class Module(tf.Module):
@@ -37,11 +39,19 @@ class Module(tf.Module):
             variable.assign(tf.fill(variable.shape, float(10 * number + i)))
 
 
+def name_of_table(manager):
+    """As the last checkpoint has it: Keras chooses the attributes on the way."""
+    suffix = "/.ATTRIBUTES/fused_embedding_files"
+    names = [name for name, _ in tf.train.list_variables(manager.latest_checkpoint)]
+    (name,) = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
+    return name
+
+
 class Trainer:
     """A model, its saves and its deltas."""
 
-    def __init__(self, folder, model, ops, **signatures):
-        self.folder, self.model = folder, model
+    def __init__(self, folder, model, ops, table="users", **signatures):
+        self.model = model
         checkpoint = tf.train.Checkpoint(trained=model)
         self.manager = fe.train.IncrementalCheckpointManager(
             checkpoint, str(folder / "saves"), max_to_keep=100
@@ -50,15 +60,11 @@ class Trainer:
         self.export = str(folder / "export")
         fe.export_for_serving(model, self.export, ops, **signatures)
         self.loaded = tf.saved_model.load(self.export)
-        self.deltas = []
+        names = {table: name_of_table(self.manager)}
+        self.deltas = Deltas(self.export, folder / "delta", names)
 
-    def follow(self, names, **options):
-        path = str(self.folder / f"delta-{len(self.deltas)}")
-        before = self.deltas[-1] if self.deltas else None
-        fe.write_serving_delta(
-            path, self.export, self.manager.save(), continues=before, names=names, **options
-        )
-        self.deltas.append(path)
+    def follow(self, **options):
+        path = self.deltas.write(self.manager.save(), **options)
         self.loaded.signatures["apply_delta"](path=tf.constant(path))
 
     def answer(self, name="serving_default", **given):
@@ -80,13 +86,10 @@ def trainer(request, tmp_path):
     return Trainer(tmp_path, model, request.param, signatures=signatures)
 
 
-NAMES = {"users": "trained/table"}
-
-
 def test_dense_variables_change_with_the_tables(trainer):
     for number in range(1, 5):
         trainer.model.step(number)
-        trainer.follow(NAMES)
+        trainer.follow()
         np.testing.assert_allclose(trainer.answer(), inferred(trainer.model), rtol=1e-6)
         scaled = trainer.answer("scale", x=np.ones(2, np.float32))
         np.testing.assert_array_equal(scaled, np.full(2, 10 * number, np.float32))
@@ -94,27 +97,19 @@ def test_dense_variables_change_with_the_tables(trainer):
 
 def test_dense_variables_stay_where_a_delta_has_none(trainer):
     trainer.model.step(1)
-    trainer.follow(NAMES)
+    trainer.follow()
     dense = [variable.numpy() for variable in [*trainer.model.layers, trainer.model.gathered]]
     for number in (2, 3):
         trainer.model.step(number)
-        trainer.follow(NAMES, dense=False)
+        trainer.follow(dense=False)
         with fe.inference():
             ids = tf.sparse.from_dense(tf.constant(KEYS))
             table = fe.nn.safe_embedding_lookup_sparse(trainer.model.table, ids).numpy()
         want = table @ dense[0] @ dense[1] + dense[2][KEYS[:, 0]]
         np.testing.assert_allclose(trainer.answer(), want, rtol=1e-6)
     trainer.model.step(4)
-    trainer.follow(NAMES)
+    trainer.follow()
     np.testing.assert_allclose(trainer.answer(), inferred(trainer.model), rtol=1e-6)
-
-
-def name_of_table(manager):
-    """As the last checkpoint has it: Keras chooses the attributes on the way."""
-    suffix = "/.ATTRIBUTES/fused_embedding_files"
-    names = [name for name, _ in tf.train.list_variables(manager.latest_checkpoint)]
-    (name,) = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
-    return name
 
 
 @pytest.mark.parametrize("ops", ["stock", "fused"])
@@ -127,12 +122,12 @@ def test_layers_of_keras(tmp_path, keras, ops):
     model.compile(fe.keras.wrap(keras.optimizers.Adagrad(0.3)), "mse")
     labels = np.arange(12, dtype=np.float32)[:, None]
     model.fit(KEYS, labels, verbose=0)
-    trainer = Trainer(tmp_path, model, ops)
+    table = model.get_layer("users").table.name.removesuffix(":0")
+    trainer = Trainer(tmp_path, model, ops, table)
     before = np.asarray(model(KEYS, training=False))
-    table = model.get_layer("users").table
     for _ in range(3):
         model.fit(KEYS, labels, verbose=0)
-        trainer.follow({table.name.removesuffix(":0"): name_of_table(trainer.manager)})
+        trainer.follow()
         want = np.asarray(model(KEYS, training=False))
         np.testing.assert_allclose(trainer.answer(), want, rtol=1e-5, atol=1e-6)
     assert not np.allclose(want, before)

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import fused_embedding as fe
+from serving.serving_cases import Deltas
 
 v1 = tf.compat.v1
 DIM = 3
@@ -73,18 +74,10 @@ def test_a_server_reads_what_the_trainer_infers(tmp_path, option, dtype, num_par
     fe.export_for_serving(model, tmp_path / "export", ops, signatures=model.serve)
     loaded = tf.saved_model.load(tmp_path / "export")
     serve, apply = (loaded.signatures[name] for name in ("serving_default", "apply_delta"))
-    path, before = None, None
+    deltas = Deltas(tmp_path / "export", tmp_path / "delta", {"users": "model/table"})
     for step in range(3, 22):  # a series has 16 saves
         train(model, rng, step)
-        before, path = path, str(tmp_path / f"delta-{step}")
-        fe.write_serving_delta(
-            path,
-            tmp_path / "export",
-            manager.save(),
-            continues=before,
-            names={"users": "model/table"},
-        )
-        apply(path=tf.constant(path))
+        apply(path=tf.constant(deltas.write(manager.save())))
         with fe.inference():
             want = model.serve.python_function(tf.constant(KEYS))["rows"]
         got = serve(keys=tf.constant(KEYS))["rows"]
@@ -120,17 +113,15 @@ def test_a_session_and_its_saver(tmp_path, ops, use_resource):
         fe.export_for_serving(
             session, tmp_path / "export", ops, inputs={"keys": keys}, outputs=outputs
         )
-        deltas, before = [], None
+        deltas, wanted = Deltas(tmp_path / "export", tmp_path / "delta"), []
         for number in range(1, 4):
             for first in range(3):
                 session.run(step, {keys: KEYS[10 * number + first : 10 * number + 30]})
             saved = saver.save(session, str(tmp_path / "save"), global_step=number)
-            delta = str(tmp_path / f"delta-{number}")
-            fe.write_serving_delta(delta, tmp_path / "export", saved, continues=before)
-            deltas.append((delta, session.run(outputs, {keys: KEYS})))
-            before = delta
+            deltas.write(saved)
+            wanted.append(session.run(outputs, {keys: KEYS}))
     loaded = tf.saved_model.load(tmp_path / "export")
-    for delta, want in deltas:
+    for delta, want in zip(deltas.paths, wanted, strict=True):
         loaded.signatures["apply_delta"](path=tf.constant(delta))
         got = loaded.signatures["serving_default"](keys=tf.constant(KEYS))
         np.testing.assert_allclose(got["rows"], want["rows"], rtol=1e-6)

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import fused_embedding as fe
+from serving.serving_cases import Deltas
 from serving.test_serving_deltas import KEYS, Trainer
 
 v1 = tf.compat.v1
@@ -86,21 +87,13 @@ def test_a_request_that_fails_releases_the_tables(tmp_path):
     manager.save()
     fe.export_for_serving(model, tmp_path / "export", "fused", signatures=model.serve)
     loaded = tf.saved_model.load(tmp_path / "export")
-    path = None
+    deltas = Deltas(tmp_path / "export", tmp_path / "delta", {"users": "model/table"})
     for number in range(1, 4):
         for _ in range(5):
             with pytest.raises(tf.errors.InvalidArgumentError, match="bad key"):
                 answer(loaded, [1, -1])
         model.table.upsert([1], np.full([1, 4], number, np.float32))
-        before, path = path, str(tmp_path / f"delta-{number}")
-        fe.write_serving_delta(
-            path,
-            tmp_path / "export",
-            manager.save(),
-            continues=before,
-            names={"users": "model/table"},
-        )
-        thread, done = apply_in_thread(loaded, path)
+        thread, done = apply_in_thread(loaded, deltas.write(manager.save()))
         thread.join(SECONDS)
         assert done == [number]
         assert answer(loaded, [1])[0].tolist() == [number] * 4

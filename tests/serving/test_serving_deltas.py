@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import fused_embedding as fe
 from fused_embedding.serving.generations import Generations
+from serving.serving_cases import Deltas
 
 DIM = 4
 KEYS = np.arange(400, dtype=np.int64)
@@ -49,7 +50,6 @@ class Trainer:
         with fe.inference():
             first = self.model.serve.python_function(tf.constant(KEYS))["rows"].numpy()
         self.unknown = {"users": first[:, :DIM], "items": first[:, DIM:]}
-        self.deltas = []
 
     def step(self, number, keys, removed=()):
         """Every value of the step is its number: an answer of two states has two numbers."""
@@ -75,18 +75,16 @@ class Trainer:
         self.manager.save()
         self.path = str(self.folder / "export")
         fe.export_for_serving(self.model, self.path, self.ops, signatures=self.model.serve)
+        names = {"users": "model/users", "items": "model/items"}
+        self.written = Deltas(self.path, self.folder / "delta", names)
 
     def delta(self):
-        path = str(self.folder / f"delta-{len(self.deltas)}")
-        fe.write_serving_delta(
-            path,
-            self.path,
-            self.manager.save(),
-            continues=self.deltas[-1] if self.deltas else None,
-            names={"users": "model/users", "items": "model/items"},
-        )
-        self.deltas.append(path)
-        return path
+        return self.written.write(self.manager.save())
+
+    @property
+    def deltas(self):
+        """Paths of those written."""
+        return self.written.paths
 
 
 def exported_trainer(folder, ops):

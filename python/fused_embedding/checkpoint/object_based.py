@@ -23,6 +23,8 @@ _PACKAGE, _NAME = "fused_embedding", "EmbeddingVariable"
 RESTORE_OPERATIONS = "fused_embedding_restore_operations"
 # After the name of a table: its files, and which part of it they are.
 FILES, PART = "/.ATTRIBUTES/fused_embedding_files", "/.ATTRIBUTES/fused_embedding_part"
+# TensorFlow's: after the path of a dense variable, its value; and how attributes lead to all.
+VALUE, OBJECT_GRAPH = "/.ATTRIBUTES/VARIABLE_VALUE", "_CHECKPOINTABLE_OBJECT_GRAPH"
 _SERIES: contextvars.ContextVar[Series | None] = contextvars.ContextVar("series", default=None)
 
 

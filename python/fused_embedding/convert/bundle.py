@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from fused_embedding.checkpoint.object_based import OBJECT_GRAPH
 from fused_embedding.convert.table import ConvertError
 
 # Tensors are collected to that many bytes before they are written.
 _SHARD_BYTES = 64 << 20
-OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
 class Bundle:

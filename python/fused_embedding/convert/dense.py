@@ -8,11 +8,10 @@ import numpy as np
 import tensorflow as tf
 
 from fused_embedding import raw_ops
+from fused_embedding.checkpoint.object_based import VALUE
 from fused_embedding.convert import slots
 from fused_embedding.convert.bundle import Bundle
 from fused_embedding.convert.table import ConvertError, Found, Table, check_values
-
-_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"  # what follows a path in tf.train.Checkpoint's names
 
 
 def find(bundle: Bundle, names: Sequence[str], accumulator: float, step: int) -> Found:
@@ -29,7 +28,7 @@ def find(bundle: Bundle, names: Sequence[str], accumulator: float, step: int) ->
     """
     tables, used = {}, set()
     for name in names:
-        tensor = name if name in bundle.shapes else name + _VALUE
+        tensor = name if name in bundle.shapes else name + VALUE
         if tensor not in bundle.shapes:
             raise ConvertError(
                 f"--tables names {name!r}, which is not in the checkpoint; variables with rows "
@@ -50,7 +49,7 @@ def find(bundle: Bundle, names: Sequence[str], accumulator: float, step: int) ->
 def candidates(bundle: Bundle) -> list[str]:
     """Names of variables that could become tables."""
     return sorted(
-        name.removesuffix(_VALUE)
+        name.removesuffix(VALUE)
         for name, shape in bundle.shapes.items()
         if len(shape) == 2 and bundle.dtypes[name].is_floating
     )

@@ -65,13 +65,11 @@ class Delta(NamedTuple):
     Attributes:
         id: String scalar, of this one.
         changes: Of each table.
-        has_dense: Bool scalar: whether there are values of dense variables.
-        dense: Values of all dense variables, if there are.
+        dense: Values of all dense variables from then on.
     """
 
     id: tf.Tensor
     changes: list[TableChanges]
-    has_dense: tf.Tensor
     dense: list[tf.Tensor]
 
 
@@ -132,17 +130,22 @@ class AppliedDeltas(tf.Module, abc.ABC):
 
     def _apply(self, path: tf.Tensor) -> tf.Tensor:
         generation = self.current.read_value()
-        return self._put(generation, self._read(path, self._check(generation)))
+        delta = self._read(path, generation, self._check(generation))
+        return self._put(generation, delta)
 
     def _check(self, generation: tf.Tensor) -> list[Any]:
         """What fails where no delta can be applied."""
         return []
 
     @abc.abstractmethod
+    def _dense_values(self, generation: tf.Tensor) -> list[tf.Tensor]:
+        """What requests read of the dense variables in a generation."""
+
+    @abc.abstractmethod
     def _put(self, generation: tf.Tensor, delta: Delta) -> tf.Tensor:
         """Puts a delta in; `generation + 1`, which requests read from then on."""
 
-    def _read(self, path: tf.Tensor, checked: list[Any]) -> Delta:
+    def _read(self, path: tf.Tensor, generation: tf.Tensor, checked: list[Any]) -> Delta:
         """A delta, after all that can be wrong with it was looked at."""
         next_id, continues, has_dense = _restore(
             path, [ID, CONTINUES, HAS_DENSE], [tf.string, tf.string, tf.bool]
@@ -170,21 +173,20 @@ class AppliedDeltas(tf.Module, abc.ABC):
             TableChanges(*tensors[i : i + len(CHANGES)])
             for i in range(0, len(tensors), len(CHANGES))
         ]
-        return Delta(next_id, changes, has_dense, self._read_dense(path, has_dense))
+        dense = []
+        if self._dense:
+            dense = tf.cond(
+                has_dense, lambda: self._read_dense(path), lambda: self._dense_values(generation)
+            )
+        return Delta(next_id, changes, dense)
 
-    def _read_dense(self, path: tf.Tensor, has_dense: tf.Tensor) -> list[tf.Tensor]:
-        if not self._dense:
-            return []
+    def _read_dense(self, path: tf.Tensor) -> list[tf.Tensor]:
         names = [dense_name(i) for i in range(len(self._dense))]
-        dtypes = [variable.dtype for variable in self._dense]
-        return tf.cond(
-            has_dense,
-            lambda: [
-                tf.ensure_shape(value, variable.shape)
-                for value, variable in zip(_restore(path, names, dtypes), self._dense, strict=True)
-            ],
-            lambda: [tf.zeros([0] * v.shape.rank, v.dtype) for v in self._dense],
-        )
+        values = _restore(path, names, [variable.dtype for variable in self._dense])
+        return [
+            tf.ensure_shape(value, variable.shape)
+            for value, variable in zip(values, self._dense, strict=True)
+        ]
 
 
 def _restore(path: tf.Tensor, names: list[str], dtypes: list[tf.DType]) -> list[tf.Tensor]:

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from fused_embedding._tf_private import eager_mode
 from fused_embedding.checkpoint.changes import Changes, read_changes
+from fused_embedding.checkpoint.object_based import VALUE
 from fused_embedding.serving.applied_deltas import (
     CHANGES,
     CONTINUES,
@@ -21,7 +22,6 @@ from fused_embedding.serving.applied_deltas import (
 )
 from fused_embedding.serving.dense_values import DenseValues
 
-_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _PART = "/part_"
 
 
@@ -93,20 +93,20 @@ def _read_export(export: str) -> tuple[bytes, list[DeltaTable], list[_Variable]]
     """ID, tables and dense variables of an export."""
     reader = tf.train.load_checkpoint(os.path.join(export, "variables", "variables"))
     shapes, types = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
-    if f"deltas/loaded{_VALUE}" not in shapes:
+    if f"deltas/loaded{VALUE}" not in shapes:
         raise ValueError(
             f"{export!r} has no tables that deltas change: give the folder of "
             "fe.export_for_serving of a model that looks up in EmbeddingVariables"
         )
     names, dims, dtypes, dense_names, loaded = (
-        reader.get_tensor(f"deltas/{name}{_VALUE}")
+        reader.get_tensor(f"deltas/{name}{VALUE}")
         for name in ("names", "dims", "dtypes", "dense_names", "loaded")
     )
     tables = [
         DeltaTable(name.decode(), int(dim), tf.as_dtype(dtype.decode()))
         for name, dim, dtype in zip(names, dims, dtypes, strict=True)
     ]
-    keys = [f"dense_variables/{i}{_VALUE}" for i in range(len(dense_names))]
+    keys = [f"dense_variables/{i}{VALUE}" for i in range(len(dense_names))]
     variables = [
         _Variable(name.decode(), shapes[key], types[key])
         for name, key in zip(dense_names, keys, strict=True)

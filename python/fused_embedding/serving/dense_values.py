@@ -7,8 +7,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
-_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-_ATTRIBUTE = "VARIABLE_VALUE"
+from fused_embedding.checkpoint.object_based import OBJECT_GRAPH, VALUE
 
 
 def paths_of_variables(model: Any) -> dict[int, str]:
@@ -47,8 +46,8 @@ class DenseValues:
         self._reader = tf.train.load_checkpoint(checkpoint)
         self._shapes = self._reader.get_variable_to_shape_map()
         self._graph = TrackableObjectGraph()
-        if _OBJECT_GRAPH in self._shapes:
-            self._graph.ParseFromString(self._reader.get_tensor(_OBJECT_GRAPH))
+        if OBJECT_GRAPH in self._shapes:
+            self._graph.ParseFromString(self._reader.get_tensor(OBJECT_GRAPH))
 
     def read(self, name: str, shape: list[int], dtype: tf.DType) -> Any:
         """The value of a variable, as an array.
@@ -79,7 +78,7 @@ class DenseValues:
         return value
 
     def _keys(self, name: str) -> set[str]:
-        for key in (name, f"{name}/.ATTRIBUTES/{_ATTRIBUTE}"):
+        for key in (name, name + VALUE):
             if key in self._shapes:
                 return {key}
         # The model is what the checkpoint tracks, or an attribute of it.
@@ -98,5 +97,5 @@ class DenseValues:
                 return
             node = children[name]
         for attribute in self._graph.nodes[node].attributes:
-            if attribute.name == _ATTRIBUTE:
+            if attribute.checkpoint_key.endswith(VALUE):
                 yield attribute.checkpoint_key

@@ -151,9 +151,10 @@ def _export_model(model: Any, path: str, ops: str, signatures: Any) -> None:
     captured: dict[int, Any] = {}
     for signature in described.values():
         captured |= captured_owners(signature, owners)
-    dense = _dense_variables(_resources(captured), model)
+    resources = _resources(captured)
+    dense = _dense_variables(resources, model)
     if ops == "fused":
-        _save_fused(path, functions, described, _resources(captured), dense)
+        _save_fused(path, functions, described, resources, dense)
         return
     tables = {
         handle: ServedTable(content_of_variable(owner))

@@ -106,6 +106,16 @@ class Generations(AppliedDeltas):
         )
         return [is_whole]
 
+    def _dense_values(self, generation: tf.Tensor) -> list[tf.Tensor]:
+        return tf.cond(
+            is_odd(generation),
+            lambda: [
+                tf.ensure_shape(odd.read_value(), even.shape)
+                for odd, even in zip(self.odd_dense, self._dense, strict=True)
+            ],
+            lambda: [even.read_value() for even in self._dense],
+        )
+
     def _put(self, generation: tf.Tensor, delta: Delta) -> tf.Tensor:
         with tf.control_dependencies(tf.nest.flatten(list(delta))):
             begin = self.begun.assign(generation + 1, read_value=False)
@@ -114,7 +124,7 @@ class Generations(AppliedDeltas):
                 table.change(generation, changed)
                 for table, changed in zip(self._tables, delta.changes, strict=True)
             ]
-            done += self._put_dense(generation, delta)
+            done.append(self._put_dense(generation, delta.dense))
         with tf.control_dependencies(done):
             loaded = self.loaded.assign(delta.id, read_value=False)
         with tf.control_dependencies([loaded]):
@@ -122,31 +132,20 @@ class Generations(AppliedDeltas):
         with tf.control_dependencies([switch]):
             return generation + 1
 
-    def _put_dense(self, generation: tf.Tensor, delta: Delta) -> list[tf.Tensor]:
-        def assign(served: list[tf.Variable], other: list[tf.Variable]) -> tf.Tensor:
-            values = tf.cond(
-                delta.has_dense,
-                lambda: delta.dense,
-                lambda: [
-                    tf.ensure_shape(variable.read_value(), even.shape)
-                    for variable, even in zip(served, self._dense, strict=True)
-                ],
-            )
+    def _put_dense(self, generation: tf.Tensor, values: list[tf.Tensor]) -> tf.Tensor:
+        """Into those that requests do not read."""
+
+        def assign(variables: list[tf.Variable]) -> tf.Tensor:
             assigned = [
                 variable.assign(value, read_value=False)
-                for variable, value in zip(other, values, strict=True)
+                for variable, value in zip(variables, values, strict=True)
             ]
             with tf.control_dependencies(assigned):
                 return tf.constant(True)
 
-        if not self._dense:
-            return []
-        done = tf.cond(
-            is_odd(generation),
-            lambda: assign(self.odd_dense, self._dense),
-            lambda: assign(self._dense, self.odd_dense),
+        return tf.cond(
+            is_odd(generation), lambda: assign(self._dense), lambda: assign(self.odd_dense)
         )
-        return [done]
 
 
 def _sizes(tensor: tf.Tensor) -> list[int | None]:

@@ -51,25 +51,20 @@ class LockedTables(AppliedDeltas):
         raw_ops.EmbeddingVariableServingUnlock(lock=lock, results=results)
         return results
 
+    def _dense_values(self, generation: tf.Tensor) -> list[tf.Tensor]:
+        return [variable.read_value() for variable in self._dense]
+
     def _put(self, generation: tf.Tensor, delta: Delta) -> tf.Tensor:
         parts = zip(*delta.changes, strict=True)
         keys, values, removed_keys, is_full = (list(of_tables) for of_tables in parts)
-        variables, new_values = [self.loaded, self.current], [delta.id, generation + 1]
-        if self._dense:
-            variables += self._dense
-            new_values += tf.cond(
-                delta.has_dense,
-                lambda: delta.dense,
-                lambda: [variable.read_value() for variable in self._dense],
-            )
         put = raw_ops.EmbeddingVariableServingChange(
             resources=list(self._handles),
             keys=keys,
             values=values,
             removed_keys=removed_keys,
             is_full=is_full,
-            variables=[variable.handle for variable in variables],
-            new_values=new_values,
+            variables=[v.handle for v in (self.loaded, self.current, *self._dense)],
+            new_values=[delta.id, generation + 1, *delta.dense],
         )
         with tf.control_dependencies([put]):
             return generation + 1

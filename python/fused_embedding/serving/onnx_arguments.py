@@ -3,13 +3,13 @@
 import copy
 import importlib
 import keyword
-import os
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from fused_embedding.checkpoint.whole_file import whole_file
 from fused_embedding.serving.export import export_for_serving
 
 Axes = Mapping[int, str] | Sequence[int]
@@ -65,13 +65,9 @@ def export_onnx(model: Any, path: pathlib.Path, arguments: OnnxArguments) -> Non
     outputs = _output_names(arguments, inputs, len(results))
     _check_outputs(axes, inputs, {name: results[name].shape.rank for name in outputs})
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{os.getpid()}.{path.name}")
-    try:
+    with whole_file(path) as unfinished:
         export_for_serving(model, unfinished, signatures=function, format="onnx")
         _finish(unfinished, inputs, outputs, axes)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def _arrays(dummy_input: Any) -> list[tuple[list[int], tf.DType]]:

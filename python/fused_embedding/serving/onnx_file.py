@@ -2,12 +2,12 @@
 
 import importlib
 import os
-import pathlib
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from fused_embedding.checkpoint.whole_file import whole_file
 from fused_embedding.serving.onnx_tables import LOOKUP_OP, OnnxTables
 
 # The first with reductions of ScatterElements that runtimes have in all types is 16; 18 is the
@@ -56,12 +56,8 @@ def write_onnx(function: Any, variables: list[tf.Variable], tables: OnnxTables, 
         },
     )
     _check_ops(onnx, model)
-    unfinished = pathlib.Path(f"{path}.{os.getpid()}")
-    try:
+    with whole_file(path) as unfinished:
         unfinished.write_bytes(model.SerializeToString())
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def _required(name: str) -> Any:
