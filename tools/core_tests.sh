@@ -8,3 +8,4 @@ folder=build/core_tests${sanitizers:+_sanitized}
     -DFE_BUILD_OPS=OFF -DFE_BUILD_TESTS=ON -DFE_SANITIZE="$sanitizers"
 "$bin/cmake" --build "$folder" -j "$jobs"
 "$folder/core_tests" --gtest_brief=1
+"$folder/cuda_emulation_tests" --gtest_brief=1

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "tf_ops/core/base/simd.h"
+#include "tf_ops/core/base/inline.h"
 
 namespace fused_embedding {
 
@@ -41,6 +41,11 @@ FE_INLINE float Load(BFloat16 value) { return BitCast<float>(uint32_t{value.bits
 // Branch-free, so that loops over it vectorise, and without subnormal floats in between:
 // TensorFlow's threads flush those to zero.
 FE_INLINE float Load(Half value) {
+#ifdef __CUDA_ARCH__
+  float loaded;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(loaded) : "h"(value.bits));
+  return loaded;
+#else
   const uint32_t sign = uint32_t{value.bits & 0x8000u} << 16;
   const uint32_t magnitude = value.bits & 0x7fffu;
   const uint32_t shifted = magnitude << 13;
@@ -49,6 +54,7 @@ FE_INLINE float Load(Half value) {
   uint32_t bits = magnitude < 0x400u ? BitCast<uint32_t>(renormalised) : normal;
   bits = magnitude >= 0x7c00u ? 0x7f800000u | shifted : bits;
   return BitCast<float>(sign | bits);
+#endif
 }
 
 FE_INLINE void Store(float value, float* out) { *out = value; }
@@ -61,6 +67,9 @@ FE_INLINE void Store(float value, BFloat16* out) {
   out->bits = static_cast<uint16_t>(is_nan ? (bits >> 16) | 0x40u : rounded);
 }
 FE_INLINE void Store(float value, Half* out) {
+#ifdef __CUDA_ARCH__
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(out->bits) : "f"(value));
+#else
   const uint32_t bits = BitCast<uint32_t>(value);
   const uint32_t sign = (bits >> 16) & 0x8000u;
   const uint32_t magnitude = bits & 0x7fffffffu;
@@ -73,6 +82,7 @@ FE_INLINE void Store(float value, Half* out) {
   half = magnitude >= 0x477ff000u ? 0x7c00u : half;  // rounds to 2^16 or more: infinity
   half = magnitude > 0x7f800000u ? 0x7e00u : half;
   out->bits = static_cast<uint16_t>(sign | half);
+#endif
 }
 
 }  // namespace fused_embedding

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "tf_ops/core/base/simd.h"
+#include "tf_ops/core/base/inline.h"
 
 namespace fused_embedding {
 

@@ -16,8 +16,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#define FE_INLINE inline __attribute__((always_inline))
-#define FE_INLINE_LAMBDA __attribute__((always_inline))
+#include "tf_ops/core/base/inline.h"
 
 namespace fused_embedding {
 

@@ -54,6 +54,12 @@ FE_INLINE int64_t CopyRowsOfAnySize(const TableView& table, Span<const Id> ids, 
 
 }  // namespace
 
+Status NoSuchRow(int64_t id, int64_t position, int64_t num_rows) {
+  return InvalidArgument("id ", id, " at position ", position, " is outside [0, ", num_rows,
+                         "), the rows of the table; prune negative ids, and hash or clip ids that "
+                         "are too large");
+}
+
 // The widest stores fill a cache line at once: four narrow ones would fill the store buffer while
 // they wait for their line.
 template <typename Id>
@@ -77,10 +83,7 @@ Status Gather(const CpuExec& exec, const TableView& table, Span<const Id> ids, c
     }
   });
   if (first_bad == kNone) return Status();
-  return InvalidArgument("id ", int64_t{ids[first_bad]}, " at position ", first_bad.load(),
-                         " is outside [0, ", table.num_rows,
-                         "), the rows of the table; prune negative ids, and hash or clip ids that "
-                         "are too large");
+  return NoSuchRow(ids[first_bad], first_bad, table.num_rows);
 }
 
 #define FE_INSTANTIATE(Id)                                                                       \

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "tf_ops/core/base/cuda/exec.h"
 #include "tf_ops/core/base/exec.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
@@ -36,6 +37,18 @@ int64_t CopyRows(const TableView& table, Span<const Id> ids, int64_t begin, int6
 // outside [0, num_rows); `out` is then unspecified. Id is int32_t or int64_t.
 template <typename Id>
 Status Gather(const CpuExec& exec, const TableView& table, Span<const Id> ids, char* out);
+
+// The same on a GPU, without a wait: an id outside the table gets zeros, as from TensorFlow's
+// gather.
+template <typename Id>
+Status Gather(const GpuExec& exec, const TableView& table, Span<const Id> ids, char* out);
+
+// Waits for what Gather does not: InvalidArgument names the first id outside [0, num_rows).
+template <typename Id>
+Status CheckIds(const GpuExec& exec, int64_t num_rows, Span<const Id> ids);
+
+// The error of an id that the table has no row for.
+Status NoSuchRow(int64_t id, int64_t position, int64_t num_rows);
 
 }  // namespace fused_embedding
 

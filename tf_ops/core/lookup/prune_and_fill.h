@@ -14,7 +14,7 @@
 #include <cstdint>
 
 #include "tf_ops/core/base/dtype.h"
-#include "tf_ops/core/base/simd.h"
+#include "tf_ops/core/base/inline.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 

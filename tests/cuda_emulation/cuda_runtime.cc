@@ -1,0 +1,285 @@
+// Threads of a block are fibers on one thread of the system: each runs until it has to wait for
+// others, and blocks run one after the other.
+
+#include <cuda_runtime.h>
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <utility>
+#include <vector>
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace cuda_emulation {
+namespace {
+
+constexpr size_t kStackBytes = 256 * 1024;
+constexpr int kWarp = 32;
+
+[[noreturn]] void Die(const char* why) {
+  std::fprintf(stderr, "CUDA emulation: %s (block %u, thread %u)\n", why, blockIdx.x, threadIdx.x);
+  std::abort();
+}
+
+std::mt19937_64 random_bits;
+bool is_shuffled = false;
+
+std::vector<unsigned> Order(unsigned size) {
+  std::vector<unsigned> order(size);
+  std::iota(order.begin(), order.end(), 0u);
+  if (is_shuffled) std::shuffle(order.begin(), order.end(), random_bits);
+  return order;
+}
+
+enum class State { kRuns, kWaitsForBlock, kWaitsForWarp, kEnded };
+
+struct Fiber {
+  ucontext_t context;
+  std::unique_ptr<char[]> stack = std::make_unique<char[]>(kStackBytes);
+  State state = State::kEnded;
+  uint32_t mask = 0;    // kWaitsForWarp: the lanes that it waits for
+  uint64_t passed = 0;  // to the other lanes
+};
+
+struct Stack {
+  const void* memory = nullptr;
+  size_t bytes = 0;
+};
+
+// Tells AddressSanitizer that the stack changes.
+void SwitchTo(ucontext_t* from, ucontext_t* to, const Stack& stack, bool ends) {
+#ifdef __SANITIZE_ADDRESS__
+  void* fake_stack = nullptr;
+  __sanitizer_start_switch_fiber(ends ? nullptr : &fake_stack, stack.memory, stack.bytes);
+  swapcontext(from, to);
+  __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
+#else
+  (void)stack;
+  (void)ends;
+  swapcontext(from, to);
+#endif
+}
+
+class Block {
+ public:
+  void Run(unsigned num_threads, const std::function<void()>& thread) {
+    while (fibers_.size() < num_threads) fibers_.push_back(std::make_unique<Fiber>());
+    num_threads_ = num_threads;
+    thread_ = &thread;
+    for (unsigned i = 0; i < num_threads; ++i) Prepare(fibers_[i].get());
+    const std::vector<unsigned> order = Order(num_threads);
+    for (unsigned num_ended = 0; num_ended < num_threads;) {
+      bool has_run = false;
+      for (const unsigned i : order) {
+        if (fibers_[i]->state != State::kRuns) continue;
+        has_run = true;
+        Resume(i);
+        num_ended += fibers_[i]->state == State::kEnded;
+      }
+      if (!has_run) Die("not all threads come to a barrier");
+    }
+  }
+
+  Fiber& current() { return *fibers_[threadIdx.x]; }
+  Fiber& lane(int lane) {
+    return *fibers_[threadIdx.x / kWarp * kWarp + static_cast<unsigned>(lane)];
+  }
+
+  // Returns when this thread is resumed.
+  void Yield(State state) {
+    Fiber& fiber = current();
+    fiber.state = state;
+    SwitchTo(&fiber.context, &scheduler_, scheduler_stack_, false);
+  }
+
+  void WaitForBlock() {
+    unsigned num_waiting = 1;
+    for (unsigned i = 0; i < num_threads_; ++i) {
+      num_waiting += fibers_[i]->state == State::kWaitsForBlock;
+    }
+    if (num_waiting < num_threads_) return Yield(State::kWaitsForBlock);
+    for (unsigned i = 0; i < num_threads_; ++i) fibers_[i]->state = State::kRuns;
+  }
+
+  void WaitForWarp(uint32_t mask) {
+    if (!(mask >> Lane() & 1)) Die("a lane is not in the mask that it passes");
+    bool all_wait = true;
+    for (int i = 0; i < kWarp; ++i) {
+      if (!(mask >> i & 1) || i == Lane()) continue;
+      if (threadIdx.x / kWarp * kWarp + static_cast<unsigned>(i) >= num_threads_) {
+        Die("the mask has lanes that the block has not");
+      }
+      all_wait &= lane(i).state == State::kWaitsForWarp && lane(i).mask == mask;
+    }
+    current().mask = mask;
+    if (!all_wait) return Yield(State::kWaitsForWarp);
+    for (int i = 0; i < kWarp; ++i) {
+      if (mask >> i & 1) lane(i).state = State::kRuns;
+    }
+  }
+
+ private:
+  void Prepare(Fiber* fiber) {
+    fiber->state = State::kRuns;
+    getcontext(&fiber->context);
+    fiber->context.uc_stack.ss_sp = fiber->stack.get();
+    fiber->context.uc_stack.ss_size = kStackBytes;
+    fiber->context.uc_link = nullptr;
+    makecontext(&fiber->context, &Block::Main, 0);
+  }
+
+  void Resume(unsigned thread) {
+    threadIdx = {thread, 0, 0};
+    SwitchTo(&scheduler_, &fibers_[thread]->context, {fibers_[thread]->stack.get(), kStackBytes},
+             false);
+  }
+
+  static void Main();
+
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  unsigned num_threads_ = 0;
+  const std::function<void()>* thread_ = nullptr;
+  ucontext_t scheduler_;
+  Stack scheduler_stack_;
+};
+
+Block block;
+
+void Block::Main() {
+#ifdef __SANITIZE_ADDRESS__
+  __sanitizer_finish_switch_fiber(nullptr, &block.scheduler_stack_.memory,
+                                  &block.scheduler_stack_.bytes);
+#endif
+  (*block.thread_)();
+  Fiber& fiber = block.current();
+  fiber.state = State::kEnded;
+  SwitchTo(&fiber.context, &block.scheduler_, block.scheduler_stack_, true);
+}
+
+std::deque<std::function<void()>> stream;
+cudaError_t next_failure = cudaSuccess;
+int64_t num_waits = 0, num_launches = 0;
+
+}  // namespace
+
+void Enqueue(std::function<void()> work) { stream.push_back(std::move(work)); }
+
+void ShuffleOrder(uint64_t seed) {
+  is_shuffled = seed != 0;
+  random_bits.seed(seed);
+}
+
+int64_t NumWaits() { return num_waits; }
+int64_t NumLaunches() { return num_launches; }
+void FailNextCall(cudaError_t error) { next_failure = error; }
+cudaError_t TakeFailure() { return std::exchange(next_failure, cudaSuccess); }
+
+void RunGrid(dim3 num_blocks, dim3 num_threads, const std::function<void()>& thread) {
+  ++num_launches;
+  gridDim = num_blocks;
+  blockDim = num_threads;
+  if (num_blocks.x == 0 || num_threads.x == 0 || num_threads.x > 1024) Die("impossible grid");
+  for (const unsigned i : Order(num_blocks.x)) {
+    blockIdx = {i, 0, 0};
+    block.Run(num_threads.x, thread);
+  }
+}
+
+int Lane() { return static_cast<int>(threadIdx.x % kWarp); }
+
+void MayYield() {
+  if (is_shuffled && random_bits() % 4 == 0) block.Yield(State::kRuns);
+}
+
+uint64_t Shuffle(uint32_t mask, uint64_t bits, int source) {
+  block.current().passed = bits;
+  block.WaitForWarp(mask);
+  if (source < 0 || source >= kWarp || !(mask >> source & 1)) Die("reads a lane not in the mask");
+  bits = block.lane(source).passed;
+  block.WaitForWarp(mask);  // before the next value is passed
+  return bits;
+}
+
+uint32_t Ballot(uint32_t mask, bool predicate) {
+  block.current().passed = predicate;
+  block.WaitForWarp(mask);
+  uint32_t ballot = 0;
+  for (int i = 0; i < kWarp; ++i) {
+    if (mask >> i & 1) ballot |= static_cast<uint32_t>(block.lane(i).passed) << i;
+  }
+  block.WaitForWarp(mask);
+  return ballot;
+}
+
+}  // namespace cuda_emulation
+
+using cuda_emulation::Enqueue;
+
+void __syncthreads() { cuda_emulation::block.WaitForBlock(); }
+
+// Of exactly this size, so that AddressSanitizer sees every access past its end.
+cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  if (const cudaError_t error = cuda_emulation::TakeFailure(); error != cudaSuccess) return error;
+  constexpr size_t kAlignment = 256;
+  return posix_memalign(memory, kAlignment, bytes) == 0 ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t cudaFree(void* memory) {
+  cudaStreamSynchronize(nullptr);
+  std::free(memory);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMallocAsync(void** memory, size_t bytes, cudaStream_t) {
+  return cudaMalloc(memory, bytes);
+}
+
+cudaError_t cudaFreeAsync(void* memory, cudaStream_t) {
+  Enqueue([=] { std::free(memory); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t) {
+  if (const cudaError_t error = cuda_emulation::TakeFailure(); error != cudaSuccess) return error;
+  if (kind != cudaMemcpyHostToDevice) {
+    Enqueue([=] { std::memcpy(to, from, bytes); });
+    return cudaSuccess;
+  }
+  // Host memory may change as soon as the call returns.
+  std::vector<char> staged(bytes);
+  if (bytes > 0) std::memcpy(staged.data(), from, bytes);
+  Enqueue([to, staged] { std::copy(staged.begin(), staged.end(), static_cast<char*>(to)); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void* memory, int byte, size_t bytes, cudaStream_t) {
+  if (const cudaError_t error = cuda_emulation::TakeFailure(); error != cudaSuccess) return error;
+  Enqueue([=] { std::memset(memory, byte, bytes); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t) {
+  using cuda_emulation::stream;
+  ++cuda_emulation::num_waits;
+  for (; !stream.empty(); stream.pop_front()) stream.front()();
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+
+const char* cudaGetErrorName(cudaError_t error) {
+  return error == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "cudaErrorEmulated";
+}
+const char* cudaGetErrorString(cudaError_t) { return "an error of the emulation"; }

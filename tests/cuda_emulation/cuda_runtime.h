@@ -1,0 +1,168 @@
+// The part of the CUDA runtime that tf_ops/core uses, on the processor: with this folder before
+// CUDA's own on the include path, g++ compiles the .cu.cc files as they are.
+//
+// What it shows: wrong results, dependence on the order of threads and blocks (both are shuffled by
+// a seed), accesses out of bounds (with AddressSanitizer), barriers that not all threads reach,
+// results that are read before the stream was waited for. What it cannot show: the memory model,
+// races between blocks, real warps, speed. docs/decisions/024 has more.
+
+#ifndef FUSED_EMBEDDING_TESTS_CUDA_EMULATION_CUDA_RUNTIME_H_
+#define FUSED_EMBEDDING_TESTS_CUDA_EMULATION_CUDA_RUNTIME_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+
+#define FE_CUDA_EMULATION 1
+
+#define __global__
+#define __host__
+#define __device__
+#define __launch_bounds__(...)
+// Blocks run one after the other.
+#define __shared__ static
+
+// As CUDA's, these may be read where other types were written.
+struct __attribute__((may_alias, aligned(8))) uint2 {
+  uint32_t x, y;
+};
+struct __attribute__((may_alias, aligned(16))) uint4 {
+  uint32_t x, y, z, w;
+};
+struct uint3 {
+  unsigned x, y, z;
+};
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+  dim3(unsigned x = 1) : x(x) {}  // NOLINT: as CUDA's converts
+};
+
+inline uint3 threadIdx, blockIdx;
+inline dim3 blockDim, gridDim;
+constexpr int warpSize = 32;
+
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorNoKernelImageForDevice = 209,
+};
+enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+struct CUstream_st;
+using cudaStream_t = CUstream_st*;
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  size_t dynamicSmemBytes = 0;
+  cudaStream_t stream = nullptr;
+};
+
+namespace cuda_emulation {
+
+// Work of the one stream that there is. It runs when the stream is waited for, not before.
+void Enqueue(std::function<void()> work);
+
+// From here on threads and blocks run in an order drawn from `seed`; 0: in that of their indices.
+void ShuffleOrder(uint64_t seed);
+
+// Since the program began.
+int64_t NumWaits();
+int64_t NumLaunches();
+// The next call that can fail returns `error`.
+void FailNextCall(cudaError_t error);
+cudaError_t TakeFailure();
+
+void RunGrid(dim3 num_blocks, dim3 num_threads, const std::function<void()>& thread);
+
+// Lets other threads run first, now and then.
+void MayYield();
+// What lane `source` passed as `bits`; all lanes of `mask` must get here.
+uint64_t Shuffle(uint32_t mask, uint64_t bits, int source);
+uint32_t Ballot(uint32_t mask, bool predicate);
+int Lane();
+
+template <typename T>
+T ShuffleValue(uint32_t mask, T value, int source) {
+  static_assert(sizeof(T) <= sizeof(uint64_t));
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(value));
+  bits = Shuffle(mask, bits, source);
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+template <typename T, typename Update>
+T Atomic(T* address, const Update& update) {
+  MayYield();
+  const T old = *address;
+  *address = update(old);
+  return old;
+}
+
+}  // namespace cuda_emulation
+
+void __syncthreads();
+inline void __syncwarp(uint32_t mask = ~0u) { cuda_emulation::Ballot(mask, false); }
+inline uint32_t __ballot_sync(uint32_t mask, int predicate) {
+  return cuda_emulation::Ballot(mask, predicate != 0);
+}
+template <typename T>
+T __shfl_sync(uint32_t mask, T value, int source) {
+  return cuda_emulation::ShuffleValue(mask, value, source);
+}
+template <typename T>
+T __shfl_xor_sync(uint32_t mask, T value, int lanes) {
+  return cuda_emulation::ShuffleValue(mask, value, cuda_emulation::Lane() ^ lanes);
+}
+
+template <typename T>
+T atomicAdd(T* address, T value) {
+  static_assert(static_cast<T>(0.5) == 0, "sums of floats depend on their order");
+  return cuda_emulation::Atomic(address, [&](T old) { return static_cast<T>(old + value); });
+}
+template <typename T>
+T atomicMin(T* address, T value) {
+  return cuda_emulation::Atomic(address, [&](T old) { return old < value ? old : value; });
+}
+template <typename T>
+T atomicOr(T* address, T value) {
+  return cuda_emulation::Atomic(address, [&](T old) { return old | value; });
+}
+template <typename T>
+T atomicCAS(T* address, T expected, T value) {
+  return cuda_emulation::Atomic(address, [&](T old) { return old == expected ? value : old; });
+}
+
+template <typename T>
+T __ldg(const T* address) {
+  return *address;
+}
+template <typename T>
+void __stcs(T* address, T value) {
+  *address = value;
+}
+
+cudaError_t cudaMalloc(void** memory, size_t bytes);
+cudaError_t cudaFree(void* memory);
+cudaError_t cudaMallocAsync(void** memory, size_t bytes, cudaStream_t stream);
+cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream);
+cudaError_t cudaMemsetAsync(void* memory, int byte, size_t bytes, cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaGetDeviceCount(int* count);
+const char* cudaGetErrorName(cudaError_t error);
+const char* cudaGetErrorString(cudaError_t error);
+
+template <typename... Parameters, typename... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                               Arguments&&... arguments) {
+  if (const cudaError_t error = cuda_emulation::TakeFailure(); error != cudaSuccess) return error;
+  cuda_emulation::Enqueue([=, num_blocks = config->gridDim, num_threads = config->blockDim] {
+    cuda_emulation::RunGrid(num_blocks, num_threads,
+                            [&] { kernel(static_cast<Parameters>(arguments)...); });
+  });
+  return cudaSuccess;
+}
+
+#endif  // FUSED_EMBEDDING_TESTS_CUDA_EMULATION_CUDA_RUNTIME_H_

@@ -1,0 +1,95 @@
+// What kernels share: which threads work together on a row, and 16 bytes of it.
+
+#ifndef FUSED_EMBEDDING_CORE_BASE_CUDA_KERNEL_CU_H_
+#define FUSED_EMBEDDING_CORE_BASE_CUDA_KERNEL_CU_H_
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "tf_ops/core/base/dtype.h"
+
+namespace fused_embedding {
+
+__device__ inline int64_t ThreadOfGrid() {
+  return int64_t{blockIdx.x} * int64_t{blockDim.x} + threadIdx.x;
+}
+__device__ inline int64_t NumThreadsOfGrid() { return int64_t{gridDim.x} * int64_t{blockDim.x}; }
+
+// True below `size` only: a negative index is a huge unsigned one.
+__device__ inline bool IsIndex(int64_t index, int64_t size) {
+  return static_cast<uint64_t>(index) < static_cast<uint64_t>(size);
+}
+
+// Neighbouring threads of a warp that work on one row: a power of two up to 32. Small rows leave
+// room for several of these in a warp, each with loads of its own in flight.
+struct Lanes {
+  int size, lane;
+
+  __device__ explicit Lanes(int size) : size(size), lane(static_cast<int>(threadIdx.x) % size) {}
+
+  // Which of such groups this is in its block, and how many those are.
+  __device__ int64_t group() const { return static_cast<int>(threadIdx.x) / size; }
+  __device__ int64_t num_groups() const { return static_cast<int>(blockDim.x) / size; }
+
+  // The sum over the lanes, in the same order of additions on each of them.
+  template <typename C>
+  __device__ C Sum(C value) const {
+    const int first = static_cast<int>(threadIdx.x) % warpSize - lane;
+    const uint32_t mask = (size == warpSize ? ~0u : (1u << size) - 1) << first;
+    for (int other = size / 2; other > 0; other /= 2) {
+      value += __shfl_xor_sync(mask, value, other);
+    }
+    return value;
+  }
+};
+
+// The lanes for rows of so many vectors. Host code.
+inline int NumLanes(int64_t vectors_per_row) {
+  int lanes = 1;
+  while (lanes < 32 && lanes < vectors_per_row) lanes *= 2;
+  return lanes;
+}
+
+// kWidth values of a row, which one thread loads at once: 16 bytes, or a single value.
+template <typename T, int kWidth>
+struct RowVector {
+  using Raw = std::conditional_t<int{sizeof(T)} * kWidth == 16, uint4, T>;
+  static_assert(sizeof(Raw) == sizeof(T) * kWidth);
+
+  Raw raw;
+
+  __device__ static RowVector LoadFrom(const T* row) {
+    return {*reinterpret_cast<const Raw*>(row)};
+  }
+  __device__ void AddTo(ComputeType<T> factor, ComputeType<T>* sums) const {
+    T values[kWidth];
+    memcpy(values, &raw, sizeof(raw));
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) sums[i] += factor * Load(values[i]);
+  }
+  // scale * sums, rounded. Nothing reads the results of a kernel soon: the cache is for tables.
+  __device__ static void StoreTo(ComputeType<T> scale, const ComputeType<T>* sums, T* row) {
+    T values[kWidth];
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) Store(scale * sums[i], &values[i]);
+    Raw raw;
+    memcpy(&raw, values, sizeof(raw));
+    *reinterpret_cast<Raw*>(row) = raw;
+  }
+};
+
+// As many values of T as 16 bytes hold.
+template <typename T>
+constexpr int kFullWidth = 16 / int{sizeof(T)};
+
+// Rows can be moved by 16 bytes: `address_bits` is the bitwise or of what they start at.
+template <typename T>
+FE_INLINE bool HasFullWidth(int64_t dim, uint64_t address_bits) {
+  return dim % kFullWidth<T> == 0 && address_bits % 16 == 0;
+}
+
+}  // namespace fused_embedding
+
+#endif  // FUSED_EMBEDDING_CORE_BASE_CUDA_KERNEL_CU_H_

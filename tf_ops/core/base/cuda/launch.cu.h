@@ -1,0 +1,103 @@
+// Calls of the CUDA runtime that return a Status. Every call and launch of core goes through here.
+
+#ifndef FUSED_EMBEDDING_CORE_BASE_CUDA_LAUNCH_CU_H_
+#define FUSED_EMBEDDING_CORE_BASE_CUDA_LAUNCH_CU_H_
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "tf_ops/core/base/cuda/device_buffer.h"
+#include "tf_ops/core/base/cuda/exec.h"
+#include "tf_ops/core/base/span.h"
+#include "tf_ops/core/base/status.h"
+
+namespace fused_embedding {
+
+// Of every kernel. Full occupancy at 32 registers a thread, three quarters at 40.
+constexpr int kBlockSize = 256;
+
+inline Status CudaStatus(cudaError_t error, const char* what) {
+  switch (static_cast<int>(error)) {
+    case cudaSuccess:
+      return Status();
+    case cudaErrorMemoryAllocation:
+      return ResourceExhausted("no device memory to ", what,
+                               "; use a smaller batch or smaller tables");
+    case cudaErrorNoKernelImageForDevice:
+      return MakeStatus(StatusCode::kFailedPrecondition,
+                        "this build has no code for the GPU, which was needed to ", what,
+                        "; build with FE_CUDA_ARCHITECTURES for it, or place the ops on the CPU");
+    default:
+      return MakeStatus(StatusCode::kInternal, "CUDA cannot ", what, ": ", cudaGetErrorName(error),
+                        ", ", cudaGetErrorString(error),
+                        "; an earlier kernel may be at fault: CUDA_LAUNCH_BLOCKING=1 names it");
+  }
+}
+
+// Runs `kernel` on exactly this many blocks.
+template <typename... Parameters, typename... Arguments>
+Status LaunchBlocks(const GpuExec& exec, int64_t num_blocks, void (*kernel)(Parameters...),
+                    Arguments&&... arguments) {
+  if (num_blocks == 0) return Status();
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(num_blocks));
+  config.blockDim = dim3(kBlockSize);
+  config.stream = exec.stream();
+  return CudaStatus(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...),
+                    "launch a kernel");
+}
+
+// Runs `kernel`, whose loop takes steps of all threads, for `num_items`: about a thread for each.
+template <typename... Parameters, typename... Arguments>
+Status Launch(const GpuExec& exec, int64_t num_items, void (*kernel)(Parameters...),
+              Arguments&&... arguments) {
+  // Eight blocks of 256 threads fill a multiprocessor; as many again even out their work.
+  constexpr int64_t kBlocksPerMultiprocessor = 64;
+  const int64_t max_blocks = kBlocksPerMultiprocessor * exec.num_multiprocessors();
+  const int64_t num_blocks = std::min(num_items / kBlockSize + (num_items % kBlockSize != 0),
+                                      std::max<int64_t>(max_blocks, 1));
+  return LaunchBlocks(exec, num_blocks, kernel, std::forward<Arguments>(arguments)...);
+}
+
+// Copies host memory, which may change as soon as this returns. Does not wait.
+template <typename T>
+Status CopyToDevice(const GpuExec& exec, Span<const T> host, T* device) {
+  return CudaStatus(cudaMemcpyAsync(device, host.data, static_cast<size_t>(host.size) * sizeof(T),
+                                    cudaMemcpyHostToDevice, exec.stream()),
+                    "copy to the device");
+}
+
+template <typename T>
+Status Upload(const GpuExec& exec, Span<const T> host, DeviceBuffer<T>* device) {
+  FE_RETURN_IF_ERROR(device->Allocate(exec, host.size));
+  return host.empty() ? Status() : CopyToDevice(exec, host, device->data());
+}
+
+// Copies device memory. `host` has it after the next WaitForStream.
+template <typename T>
+Status CopyToHost(const GpuExec& exec, const T* device, Span<T> host) {
+  return CudaStatus(cudaMemcpyAsync(host.data, device, static_cast<size_t>(host.size) * sizeof(T),
+                                    cudaMemcpyDeviceToHost, exec.stream()),
+                    "copy to the host");
+}
+
+// Sets each byte.
+template <typename T>
+Status Fill(const GpuExec& exec, int byte, Span<T> memory) {
+  if (memory.empty()) return Status();
+  return CudaStatus(cudaMemsetAsync(memory.data, byte, static_cast<size_t>(memory.size) * sizeof(T),
+                                    exec.stream()),
+                    "set device memory");
+}
+
+// The host wait of a Plan function.
+inline Status WaitForStream(const GpuExec& exec) {
+  return CudaStatus(cudaStreamSynchronize(exec.stream()), "finish the work of the stream");
+}
+
+}  // namespace fused_embedding
+
+#endif  // FUSED_EMBEDDING_CORE_BASE_CUDA_LAUNCH_CU_H_
