@@ -44,6 +44,12 @@ FE_INLINE C RowScale(Combiner combiner, C sum_of_terms) {
   return 1 / (combiner == Combiner::kSqrtn ? std::sqrt(sum_of_terms) : sum_of_terms);
 }
 
+// What max_norm multiplies a row of this norm by. Source: tf.clip_by_norm.
+template <typename C>
+FE_INLINE C ClipScale(C norm, C max_norm) {
+  return norm > max_norm ? max_norm / norm : C{1};
+}
+
 }  // namespace fused_embedding
 
 #endif  // FUSED_EMBEDDING_CORE_LOOKUP_COMBINER_H_

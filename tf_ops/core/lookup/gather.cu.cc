@@ -22,7 +22,7 @@ struct GatherInput {
 };
 
 template <typename Vector, typename Id>
-__global__ void __launch_bounds__(kBlockSize)
+__global__ void __launch_bounds__(kBlockSize, kMinBlocks)
     GatherKernel(GatherInput<Vector, Id> in, int num_lanes, Vector* __restrict__ out) {
   const Lanes lanes(num_lanes);
   const int64_t num_groups = gridDim.x * lanes.num_groups();

@@ -42,8 +42,19 @@ Status CheckNumPairs(int64_t num_pairs) {
                          " ids can be looked up at once, got ", num_pairs, "; use a smaller batch");
 }
 
+Status NoSuchUnique(int64_t position, int64_t unique, int64_t num_unique) {
+  return InvalidArgument("unique_idxs[", position, "] = ", unique, " is outside [0, ", num_unique,
+                         "), the number of embeddings");
+}
+
+Status NoSuchRowId(const RowIds& row_ids, int64_t position, int64_t row, int64_t num_rows) {
+  return InvalidArgument(row_ids.name, "[", position, ", 0] = ", row,
+                         " is outside [0, num_rows = ", num_rows,
+                         "); num_rows is sp_dense_shape[0]");
+}
+
 template <typename T>
-Status CheckPairs(const Pairs<T>& pairs) {
+Status CheckPairSizes(const Pairs<T>& pairs) {
   if (pairs.unique_idx.size != pairs.num_pairs()) {
     return InvalidArgument("unique_idxs must have one entry for each of the ", pairs.num_pairs(),
                            " rows of the indices, but has ", pairs.unique_idx.size);
@@ -56,23 +67,24 @@ Status CheckPairs(const Pairs<T>& pairs) {
     return InvalidArgument("is_row_empty must have one entry for each of the ", pairs.num_rows,
                            " rows, but has ", pairs.is_zero_row.size);
   }
+  return CheckNumPairs(pairs.num_pairs());
+}
+
+template <typename T>
+Status CheckPairs(const Pairs<T>& pairs) {
+  FE_RETURN_IF_ERROR(CheckPairSizes(pairs));
   for (int64_t i = 0; i < pairs.unique_idx.size; ++i) {
     const int64_t u = pairs.unique_idx[i];
-    if (u < 0 || u >= pairs.rows.size) {
-      return InvalidArgument("unique_idxs[", i, "] = ", u, " is outside [0, ", pairs.rows.size,
-                             "), the number of embeddings");
-    }
+    if (u < 0 || u >= pairs.rows.size) return NoSuchUnique(i, u, pairs.rows.size);
   }
-  return CheckNumPairs(pairs.num_pairs());
+  return Status();
 }
 
 Status CheckRowIds(const RowIds& row_ids, int64_t num_rows) {
   FE_RETURN_IF_ERROR(CheckNumPairs(row_ids.size));
   for (int64_t i = 0; i < row_ids.size; ++i) {
     if (row_ids[i] < 0 || row_ids[i] >= num_rows) {
-      return InvalidArgument(row_ids.name, "[", i, ", 0] = ", row_ids[i],
-                             " is outside [0, num_rows = ", num_rows,
-                             "); num_rows is sp_dense_shape[0]");
+      return NoSuchRowId(row_ids, i, row_ids[i], num_rows);
     }
   }
   return Status();
@@ -101,8 +113,9 @@ Status RowScales(const Pairs<T>& pairs, Buffer<ComputeType<T>>* scale) {
   return Status();
 }
 
-#define FE_INSTANTIATE(T)                      \
-  template Status CheckPairs(const Pairs<T>&); \
+#define FE_INSTANTIATE(T)                          \
+  template Status CheckPairSizes(const Pairs<T>&); \
+  template Status CheckPairs(const Pairs<T>&);     \
   template Status RowScales(const Pairs<T>&, Buffer<ComputeType<T>>*);
 FE_FOR_EACH_VALUE_TYPE(FE_INSTANTIATE)
 #undef FE_INSTANTIATE

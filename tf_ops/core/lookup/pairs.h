@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "tf_ops/core/base/buffer.h"
+#include "tf_ops/core/base/cuda/device_buffer.h"
 #include "tf_ops/core/base/dtype.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
@@ -25,7 +26,7 @@ struct RowIds {
   int64_t stride = 1;
   const char* name = "indices";  // for messages
 
-  int64_t operator[](int64_t pair) const { return data[pair * stride]; }
+  FE_HOST_DEVICE int64_t operator[](int64_t pair) const { return data[pair * stride]; }
 };
 
 // Pair k adds weights[k] * rows[unique_idx[k]] to row row_ids[k] of the result.
@@ -41,7 +42,7 @@ struct Pairs {
   Combiner combiner = Combiner::kMean;
   double max_norm = -1;  // longer embeddings are scaled down to this L2 norm; negative: off
 
-  int64_t num_pairs() const { return row_ids.size; }
+  FE_HOST_DEVICE int64_t num_pairs() const { return row_ids.size; }
   FE_INLINE ComputeType<T> weight(int64_t pair) const {
     return weights.empty() ? ComputeType<T>{1} : weights[pair];
   }
@@ -67,9 +68,15 @@ struct PairGroups {
   FE_INLINE int64_t pair(int64_t i) const { return is_identity ? i : order.span()[i]; }
 };
 
-// Checks that lengths agree and that unique_idx stays below num_unique.
+// Checks that lengths agree. CheckPairs: and that unique_idx stays below num_unique.
+template <typename T>
+Status CheckPairSizes(const Pairs<T>& pairs);
 template <typename T>
 Status CheckPairs(const Pairs<T>& pairs);
+
+// The errors of a value outside its range.
+Status NoSuchUnique(int64_t position, int64_t unique, int64_t num_unique);
+Status NoSuchRowId(const RowIds& row_ids, int64_t position, int64_t row, int64_t num_rows);
 
 // One lookup has at most 2^31 - 1 pairs.
 Status CheckNumPairs(int64_t num_pairs);
@@ -86,6 +93,27 @@ Status GroupByUnique(Span<const int32_t> unique_idx, int64_t num_unique, PairGro
 // scale[row]: what sum(w e) of the row is multiplied by; 0 for a zero row. Needs checked row ids.
 template <typename T>
 Status RowScales(const Pairs<T>& pairs, Buffer<ComputeType<T>>* scale);
+
+// The same on a GPU.
+struct GpuPairGroups {
+  DeviceBuffer<int32_t> splits;  // [num_groups + 1]
+  DeviceBuffer<int32_t> order;   // [num_pairs], or empty: order[i] = i
+};
+
+struct GpuPairFacts {
+  bool are_rows_sorted = true;
+  uint64_t address_bits = 0;  // bitwise or of where embeddings begin
+};
+
+// Checks all that CheckPairs and CheckRowIds do, with one wait for what it finds.
+template <typename T>
+Status CheckPairs(const GpuExec& exec, const Pairs<T>& pairs, GpuPairFacts* facts);
+
+// Needs checked pairs. At most 2^32 - 1 rows.
+Status GroupByRow(const GpuExec& exec, const RowIds& row_ids, int64_t num_rows, bool are_sorted,
+                  GpuPairGroups* groups);
+Status GroupByUnique(const GpuExec& exec, Span<const int32_t> unique_idx, int64_t num_unique,
+                     GpuPairGroups* groups);
 
 }  // namespace fused_embedding
 

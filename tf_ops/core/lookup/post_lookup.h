@@ -31,6 +31,21 @@ template <typename T>
 void RunPostLookup(const CpuExec& exec, const Pairs<T>& pairs, const PostLookupPlan<T>& plan,
                    Span<T> combined, Span<int32_t> num_ids);
 
+// The same on a GPU. Plan waits once: whether the pairs are valid, and in order, only they tell.
+template <typename T>
+struct GpuPostLookupPlan {
+  GpuPairGroups by_row;
+  DeviceBuffer<ComputeType<T>> clip_scale;  // [num_unique] factor of max_norm, or empty: off
+  uint64_t address_bits = 0;
+};
+
+template <typename T>
+Status PlanPostLookup(const GpuExec& exec, const Pairs<T>& pairs, GpuPostLookupPlan<T>* plan);
+
+template <typename T>
+Status RunPostLookup(const GpuExec& exec, const Pairs<T>& pairs, const GpuPostLookupPlan<T>& plan,
+                     Span<T> combined, Span<int32_t> num_ids);
+
 }  // namespace fused_embedding
 
 #endif  // FUSED_EMBEDDING_CORE_LOOKUP_POST_LOOKUP_H_

@@ -112,12 +112,6 @@ FE_INLINE ComputeType<T> L2Norm(const T* row, int64_t dim) {
   return std::sqrt(Dot<ComputeType<T>>(row, row, dim));
 }
 
-// What max_norm multiplies a row of this norm by. Source: tf.clip_by_norm.
-template <typename C>
-FE_INLINE C ClipScale(C norm, C max_norm) {
-  return norm > max_norm ? max_norm / norm : C{1};
-}
-
 }  // namespace fused_embedding
 
 #endif  // FUSED_EMBEDDING_CORE_LOOKUP_ROW_MATH_H_

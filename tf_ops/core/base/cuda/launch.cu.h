@@ -16,8 +16,11 @@
 
 namespace fused_embedding {
 
-// Of every kernel. Full occupancy at 32 registers a thread, three quarters at 40.
+// Threads of a block, of every kernel: eight blocks fill a multiprocessor.
 constexpr int kBlockSize = 256;
+// Blocks of a kernel that holds rows in registers: 64 for each thread. Half the threads with four
+// loads each in flight cover the latency of memory; aiming at more of them, ptxas spills.
+constexpr int kMinBlocks = 4;
 
 inline Status CudaStatus(cudaError_t error, const char* what) {
   switch (static_cast<int>(error)) {
@@ -54,7 +57,7 @@ Status LaunchBlocks(const GpuExec& exec, int64_t num_blocks, void (*kernel)(Para
 template <typename... Parameters, typename... Arguments>
 Status Launch(const GpuExec& exec, int64_t num_items, void (*kernel)(Parameters...),
               Arguments&&... arguments) {
-  // Eight blocks of 256 threads fill a multiprocessor; as many again even out their work.
+  // Several times what runs at once, to even out their work.
   constexpr int64_t kBlocksPerMultiprocessor = 64;
   const int64_t max_blocks = kBlocksPerMultiprocessor * exec.num_multiprocessors();
   const int64_t num_blocks = std::min(num_items / kBlockSize + (num_items % kBlockSize != 0),

@@ -1,0 +1,70 @@
+// Sums of scaled rows by groups of lanes: the inner loop of stages 5 and 6 on a GPU.
+
+#ifndef FUSED_EMBEDDING_CORE_LOOKUP_ROW_SUM_CU_H_
+#define FUSED_EMBEDDING_CORE_LOOKUP_ROW_SUM_CU_H_
+
+#include <cstdint>
+
+#include "tf_ops/core/base/cuda/kernel.cu.h"
+
+namespace fused_embedding {
+
+// Adds factor * row[0 .. dim); nothing where `row` is null.
+template <typename T>
+struct ScaledRow {
+  const T* row = nullptr;
+  ComputeType<T> factor = 0;
+};
+
+// Adds kWidth values, from `offset`, of each of row_of(begin) ... row_of(end - 1), in this order.
+template <int kWidth, typename T, typename RowOf>
+__device__ inline void AddRows(int64_t begin, int64_t end, const RowOf& row_of, int64_t offset,
+                               ComputeType<T>* sums) {
+  // Loaded before the first is added: a load takes as long as some hundred instructions.
+  constexpr int kRowsInFlight = 4;
+  for (int64_t first = begin; first < end; first += kRowsInFlight) {
+    ScaledRow<T> rows[kRowsInFlight];
+    RowVector<T, kWidth> vectors[kRowsInFlight];
+#pragma unroll
+    for (int i = 0; i < kRowsInFlight; ++i) {
+      if (first + i < end) rows[i] = row_of(first + i);
+    }
+#pragma unroll
+    for (int i = 0; i < kRowsInFlight; ++i) {
+      if (rows[i].row) vectors[i] = RowVector<T, kWidth>::LoadFrom(rows[i].row + offset);
+    }
+#pragma unroll
+    for (int i = 0; i < kRowsInFlight; ++i) {
+      if (rows[i].row) vectors[i].AddTo(rows[i].factor, sums);
+    }
+  }
+}
+
+// out[0 .. dim) = scale * the sum of row_of(begin) ... row_of(end - 1).
+template <int kWidth, typename T, typename RowOf>
+__device__ inline void StoreRowSum(const Lanes& lanes, int64_t dim, int64_t begin, int64_t end,
+                                   const RowOf& row_of, ComputeType<T> scale, T* out) {
+  for (int64_t offset = lanes.lane * kWidth; offset < dim; offset += lanes.size * kWidth) {
+    ComputeType<T> sums[kWidth] = {};
+    AddRows<kWidth, T>(begin, end, row_of, offset, sums);
+    RowVector<T, kWidth>::StoreTo(scale, sums, out + offset);
+  }
+}
+
+// Sum of a[d] * b[d], on each of the lanes.
+template <int kWidth, typename T>
+__device__ inline ComputeType<T> Dot(const Lanes& lanes, const T* a, const T* b, int64_t dim) {
+  ComputeType<T> sum = 0;
+  for (int64_t offset = lanes.lane * kWidth; offset < dim; offset += lanes.size * kWidth) {
+    ComputeType<T> values_a[kWidth] = {}, values_b[kWidth] = {};
+    RowVector<T, kWidth>::LoadFrom(a + offset).AddTo(1, values_a);
+    RowVector<T, kWidth>::LoadFrom(b + offset).AddTo(1, values_b);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) sum += values_a[i] * values_b[i];
+  }
+  return lanes.Sum(sum);
+}
+
+}  // namespace fused_embedding
+
+#endif  // FUSED_EMBEDDING_CORE_LOOKUP_ROW_SUM_CU_H_
