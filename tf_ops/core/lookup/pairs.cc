@@ -47,8 +47,8 @@ Status NoSuchUnique(int64_t position, int64_t unique, int64_t num_unique) {
                          "), the number of embeddings");
 }
 
-Status NoSuchRowId(const RowIds& row_ids, int64_t position, int64_t row, int64_t num_rows) {
-  return InvalidArgument(row_ids.name, "[", position, ", 0] = ", row,
+Status NoSuchRowId(const char* name, int64_t position, int64_t row, int64_t num_rows) {
+  return InvalidArgument(name, "[", position, ", 0] = ", row,
                          " is outside [0, num_rows = ", num_rows,
                          "); num_rows is sp_dense_shape[0]");
 }
@@ -84,7 +84,7 @@ Status CheckRowIds(const RowIds& row_ids, int64_t num_rows) {
   FE_RETURN_IF_ERROR(CheckNumPairs(row_ids.size));
   for (int64_t i = 0; i < row_ids.size; ++i) {
     if (row_ids[i] < 0 || row_ids[i] >= num_rows) {
-      return NoSuchRowId(row_ids, i, row_ids[i], num_rows);
+      return NoSuchRowId(row_ids.name, i, row_ids[i], num_rows);
     }
   }
   return Status();

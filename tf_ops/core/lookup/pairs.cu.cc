@@ -86,7 +86,7 @@ Status CheckPairs(const GpuExec& exec, const Pairs<T>& pairs, GpuPairFacts* fact
     const int64_t position = static_cast<int64_t>(report.first_bad_row);
     int64_t row = 0;
     FE_RETURN_IF_ERROR(ReadBack(exec, pairs.row_ids.data + position * pairs.row_ids.stride, &row));
-    return NoSuchRowId(pairs.row_ids, position, row, pairs.num_rows);
+    return NoSuchRowId(pairs.row_ids.name, position, row, pairs.num_rows);
   }
   facts->are_rows_sorted = report.is_unsorted == 0;
   facts->address_bits = report.address_bits;

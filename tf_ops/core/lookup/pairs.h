@@ -76,7 +76,7 @@ Status CheckPairs(const Pairs<T>& pairs);
 
 // The errors of a value outside its range.
 Status NoSuchUnique(int64_t position, int64_t unique, int64_t num_unique);
-Status NoSuchRowId(const RowIds& row_ids, int64_t position, int64_t row, int64_t num_rows);
+Status NoSuchRowId(const char* name, int64_t position, int64_t row, int64_t num_rows);
 
 // One lookup has at most 2^31 - 1 pairs.
 Status CheckNumPairs(int64_t num_pairs);

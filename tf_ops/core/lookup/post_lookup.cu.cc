@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kBlockSize, kMinBlocks)
     }
     // As tf.math.div_no_nan: a zero denominator gives 0 even for embeddings that are not finite.
     if (terms == 0) stop = first;
-    StoreRowSum<kWidth>(lanes, pairs.dim, first, stop, row_of, RowScale(pairs.combiner, terms),
+    StoreRowSum<kWidth>(lanes, pairs.dim, {first, stop}, row_of, RowScale(pairs.combiner, terms),
                         combined + row * pairs.dim);
   }
 }

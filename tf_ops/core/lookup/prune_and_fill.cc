@@ -2,14 +2,9 @@
 
 #include <algorithm>
 
-namespace fused_embedding {
-namespace {
+#include "tf_ops/core/lookup/pairs.h"
 
-template <typename Weight>
-bool IsKept(const PruneAndFillInput<Weight>& in, int64_t i) {
-  const PruneRule rule{in.prune, in.prune && in.prune_weights};
-  return rule.Keeps(in.ids[i], rule.weights ? Load(in.weights[i]) : ComputeType<Weight>{1});
-}
+namespace fused_embedding {
 
 template <typename Weight>
 Status CheckSizes(const PruneAndFillInput<Weight>& in) {
@@ -26,8 +21,6 @@ Status CheckSizes(const PruneAndFillInput<Weight>& in) {
   return Status();
 }
 
-}  // namespace
-
 template <typename Weight>
 Status PlanPruneAndFill(const PruneAndFillInput<Weight>& in, Span<bool> is_row_empty,
                         PruneAndFillPlan* plan) {
@@ -38,11 +31,9 @@ Status PlanPruneAndFill(const PruneAndFillInput<Weight>& in, Span<bool> is_row_e
     const int64_t row = in.indices[2 * i];
     // One comparison for both bounds: a negative row is a huge unsigned one.
     if (static_cast<uint64_t>(row) >= static_cast<uint64_t>(in.num_rows)) {
-      return InvalidArgument("sp_indices[", i, ", 0] = ", row,
-                             " is outside [0, num_rows = ", in.num_rows,
-                             "); num_rows is sp_dense_shape[0]");
+      return NoSuchRowId(kPruneAndFillRows, i, row, in.num_rows);
     }
-    if (!IsKept(in, i)) continue;
+    if (!in.IsKept(i)) continue;
     is_row_empty[row] = false;
     ++num_kept;
   }
@@ -56,7 +47,7 @@ void RunPruneAndFill(const PruneAndFillInput<Weight>& in, const PruneAndFillPlan
                      Span<const bool> is_row_empty, const PruneAndFillOutput<Weight>& out) {
   int64_t next = 0;
   for (int64_t i = 0; i < in.ids.size; ++i) {
-    if (!IsKept(in, i)) continue;
+    if (!in.IsKept(i)) continue;
     out.ids[next] = in.ids[i];
     out.indices[2 * next] = in.indices[2 * i];
     out.indices[2 * next + 1] = in.indices[2 * i + 1];
@@ -66,7 +57,7 @@ void RunPruneAndFill(const PruneAndFillInput<Weight>& in, const PruneAndFillPlan
   if (plan.num_filled == 0) return;
   for (int64_t row = 0; row < in.num_rows; ++row) {
     if (!is_row_empty[row]) continue;
-    out.ids[next] = std::max<int64_t>(in.default_id, 0);
+    out.ids[next] = in.filled_id();
     out.indices[2 * next] = row;
     out.indices[2 * next + 1] = 0;
     if (!out.weights.empty()) {
@@ -81,7 +72,7 @@ Status PruneAndFillGrad(const PruneAndFillInput<Weight>& in, Span<const Weight> 
                         Span<Weight> weights_grad) {
   int64_t next = 0;
   for (int64_t i = 0; i < in.ids.size; ++i) {
-    if (!IsKept(in, i)) {
+    if (!in.IsKept(i)) {
       weights_grad[i] = Weight{};
       continue;
     }
@@ -95,6 +86,7 @@ Status PruneAndFillGrad(const PruneAndFillInput<Weight>& in, Span<const Weight> 
 }
 
 #define FE_INSTANTIATE(Weight)                                                             \
+  template Status CheckSizes(const PruneAndFillInput<Weight>&);                            \
   template Status PlanPruneAndFill(const PruneAndFillInput<Weight>&, Span<bool>,           \
                                    PruneAndFillPlan*);                                     \
   template void RunPruneAndFill(const PruneAndFillInput<Weight>&, const PruneAndFillPlan&, \

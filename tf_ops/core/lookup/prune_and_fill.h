@@ -13,6 +13,7 @@
 
 #include <cstdint>
 
+#include "tf_ops/core/base/cuda/device_buffer.h"
 #include "tf_ops/core/base/dtype.h"
 #include "tf_ops/core/base/inline.h"
 #include "tf_ops/core/base/span.h"
@@ -42,6 +43,12 @@ struct PruneAndFillInput {
   bool prune = false;          // drop id < 0
   bool prune_weights = false;  // with prune: drop not (weight > 0) as well
   bool fill = false;           // add a pair to each empty row
+
+  FE_INLINE int64_t filled_id() const { return default_id > 0 ? default_id : 0; }
+  FE_INLINE bool IsKept(int64_t i) const {
+    const PruneRule rule{prune, prune && prune_weights};
+    return rule.Keeps(ids[i], rule.weights ? Load(weights[i]) : ComputeType<Weight>{1});
+  }
 };
 
 template <typename Weight>
@@ -73,6 +80,34 @@ void RunPruneAndFill(const PruneAndFillInput<Weight>& in, const PruneAndFillPlan
 template <typename Weight>
 Status PruneAndFillGrad(const PruneAndFillInput<Weight>& in, Span<const Weight> kept_grad,
                         Span<Weight> weights_grad);
+
+// What errors call the rows, and whether the lengths of `in` agree.
+constexpr char kPruneAndFillRows[] = "sp_indices";
+template <typename Weight>
+Status CheckSizes(const PruneAndFillInput<Weight>& in);
+
+// The same on a GPU, with the same result. Plan waits once, for the sizes of the outputs and the
+// first row that is out of range.
+struct GpuPruneAndFillPlan {
+  PruneAndFillPlan sizes;
+  DeviceBuffer<int64_t> kept_before;  // [nnz + 1] number of kept pairs before each
+  DeviceBuffer<int64_t>
+      filled_before;  // [num_rows + 1] number of filled rows before each, or empty
+};
+
+template <typename Weight>
+Status PlanPruneAndFill(const GpuExec& exec, const PruneAndFillInput<Weight>& in,
+                        Span<bool> is_row_empty, GpuPruneAndFillPlan* plan);
+
+template <typename Weight>
+Status RunPruneAndFill(const GpuExec& exec, const PruneAndFillInput<Weight>& in,
+                       const GpuPruneAndFillPlan& plan, Span<const bool> is_row_empty,
+                       const PruneAndFillOutput<Weight>& out);
+
+// Does not wait: an entry that kept_grad lacks is 0.
+template <typename Weight>
+Status PruneAndFillGrad(const GpuExec& exec, const PruneAndFillInput<Weight>& in,
+                        Span<const Weight> kept_grad, Span<Weight> weights_grad);
 
 }  // namespace fused_embedding
 

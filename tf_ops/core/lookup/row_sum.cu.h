@@ -16,18 +16,23 @@ struct ScaledRow {
   ComputeType<T> factor = 0;
 };
 
-// Adds kWidth values, from `offset`, of each of row_of(begin) ... row_of(end - 1), in this order.
+// Rows row_of(begin) ... row_of(end - 1).
+struct Range {
+  int64_t begin, end;
+};
+
+// Adds kWidth values, from `offset`, of each of the rows, in their order.
 template <int kWidth, typename T, typename RowOf>
-__device__ inline void AddRows(int64_t begin, int64_t end, const RowOf& row_of, int64_t offset,
+__device__ inline void AddRows(const Range& range, const RowOf& row_of, int64_t offset,
                                ComputeType<T>* sums) {
   // Loaded before the first is added: a load takes as long as some hundred instructions.
   constexpr int kRowsInFlight = 4;
-  for (int64_t first = begin; first < end; first += kRowsInFlight) {
+  for (int64_t first = range.begin; first < range.end; first += kRowsInFlight) {
     ScaledRow<T> rows[kRowsInFlight];
     RowVector<T, kWidth> vectors[kRowsInFlight];
 #pragma unroll
     for (int i = 0; i < kRowsInFlight; ++i) {
-      if (first + i < end) rows[i] = row_of(first + i);
+      if (first + i < range.end) rows[i] = row_of(first + i);
     }
 #pragma unroll
     for (int i = 0; i < kRowsInFlight; ++i) {
@@ -40,13 +45,13 @@ __device__ inline void AddRows(int64_t begin, int64_t end, const RowOf& row_of, 
   }
 }
 
-// out[0 .. dim) = scale * the sum of row_of(begin) ... row_of(end - 1).
+// out[0 .. dim) = scale * the sum of the rows.
 template <int kWidth, typename T, typename RowOf>
-__device__ inline void StoreRowSum(const Lanes& lanes, int64_t dim, int64_t begin, int64_t end,
+__device__ inline void StoreRowSum(const Lanes& lanes, int64_t dim, const Range& range,
                                    const RowOf& row_of, ComputeType<T> scale, T* out) {
   for (int64_t offset = lanes.lane * kWidth; offset < dim; offset += lanes.size * kWidth) {
     ComputeType<T> sums[kWidth] = {};
-    AddRows<kWidth, T>(begin, end, row_of, offset, sums);
+    AddRows<kWidth, T>(range, row_of, offset, sums);
     RowVector<T, kWidth>::StoreTo(scale, sums, out + offset);
   }
 }

@@ -206,12 +206,16 @@ class ParallelUnique {
 
 }  // namespace
 
+Status TooManyForIndex(int64_t num_ids, int64_t index_bits) {
+  return InvalidArgument("cannot number ", num_ids, " ids with ", index_bits,
+                         "-bit indices; use CounterType=int64 or a smaller batch");
+}
+
 template <typename Id, typename Index>
 Status PlanUnique(const CpuExec& exec, Span<const Id> ids, Span<Index> unique_idx,
                   UniquePlan<Id>* plan) {
   if (ids.size > std::numeric_limits<Index>::max()) {
-    return InvalidArgument("cannot number ", ids.size, " ids with ", 8 * sizeof(Index),
-                           "-bit indices; use CounterType=int64 or a smaller batch");
+    return TooManyForIndex(ids.size, 8 * sizeof(Index));
   }
   FE_RETURN_IF_ERROR(plan->unique_ids.Allocate(ids.size));
   if (SharesWork(exec, ids.size)) {

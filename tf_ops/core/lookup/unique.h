@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "tf_ops/core/base/buffer.h"
+#include "tf_ops/core/base/cuda/device_buffer.h"
 #include "tf_ops/core/base/exec.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
@@ -32,6 +33,30 @@ Status PlanUnique(const CpuExec& exec, Span<const Id> ids, Span<Index> unique_id
 template <typename Id, typename Index>
 void RunUnique(const UniquePlan<Id>& plan, Span<const Index> unique_idx, Span<Id> unique_ids,
                Span<Index> counts);
+
+// The error of more ids than an index of so many bits numbers.
+Status TooManyForIndex(int64_t num_ids, int64_t index_bits);
+
+// The same on a GPU, with the same result. Plan waits once, for the number of unique ids.
+struct GpuUniquePlan {
+  DeviceBuffer<uint32_t> first;   // [n] position of the first occurrence of each id
+  DeviceBuffer<int32_t> numbers;  // [n + 1] number of first occurrences before each position
+  int64_t num_unique = 0;
+};
+
+template <typename Id, typename Index>
+struct GpuUniqueOutput {
+  Span<Index> unique_idx;  // [n]
+  Span<Id> unique_ids;     // [num_unique]
+  Span<Index> counts;      // [num_unique]
+};
+
+template <typename Id, typename Index>
+Status PlanUnique(const GpuExec& exec, Span<const Id> ids, GpuUniquePlan* plan);
+
+template <typename Id, typename Index>
+Status RunUnique(const GpuExec& exec, Span<const Id> ids, const GpuUniquePlan& plan,
+                 const GpuUniqueOutput<Id, Index>& out);
 
 }  // namespace fused_embedding
 
