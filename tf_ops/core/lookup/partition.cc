@@ -2,84 +2,34 @@
 
 #include <algorithm>
 #include <limits>
-#include <vector>
 
-#include "tf_ops/core/base/hash.h"
+#include "tf_ops/core/lookup/shard_map.h"
 
 namespace fused_embedding {
-namespace {
 
-constexpr int64_t kDeepRecBuckets = 1000;
-
-int64_t FloorMod(int64_t a, int64_t b) {
-  const int64_t remainder = a % b;
-  return remainder < 0 ? remainder + b : remainder;
+ShardMap::ShardMap(const PartitionInput& in) {
+  view_.strategy = in.strategy;
+  view_.num_shards = in.shard_rows.size;
+  view_.shard_rows = in.shard_rows.data;
+  for (const int64_t rows : in.shard_rows) {
+    first_ids_.push_back(view_.num_ids);
+    view_.num_ids += rows;
+  }
+  view_.first_ids = first_ids_.data();
 }
 
-// The shards' limits, computed once for a batch.
-class ShardMap {
- public:
-  explicit ShardMap(const PartitionInput& in)
-      : strategy_(in.strategy), shard_rows_(in.shard_rows), num_shards_(in.shard_rows.size) {
-    for (const int64_t rows : in.shard_rows) num_ids_ += rows;
-    if (strategy_ != PartitionStrategy::kDiv) return;
-    int64_t first_id = 0;
-    for (const int64_t rows : in.shard_rows) {
-      first_ids_.push_back(first_id);
-      first_id += rows;
-    }
+Status ShardMap::NoShard(int64_t id, int64_t position) const {
+  constexpr char kAdvice[] = "; prune negative ids, and hash or clip ids that are too large";
+  const int64_t num_shards = view_.num_shards;
+  if (view_.strategy == PartitionStrategy::kMod && id >= 0) {
+    const int64_t shard = id % num_shards;
+    return InvalidArgument("id ", id, " at position ", position, " is row ", id / num_shards,
+                           " of shard ", shard, " by mod, but the shard has ",
+                           view_.shard_rows[shard], " rows", kAdvice);
   }
-
-  // The shard of `id`, or -1 where none holds it.
-  int64_t Shard(int64_t id) const {
-    switch (strategy_) {
-      case PartitionStrategy::kDiv:
-        if (id < 0 || id >= num_ids_) return -1;
-        return std::upper_bound(first_ids_.begin(), first_ids_.end(), id) - first_ids_.begin() - 1;
-      case PartitionStrategy::kMod: {
-        const int64_t shard = FloorMod(id, num_shards_);
-        return id < 0 || id / num_shards_ >= shard_rows_[shard] ? -1 : shard;
-      }
-      case PartitionStrategy::kModEv:
-      case PartitionStrategy::kHash:
-        break;
-    }
-    return PartitionOfKey(strategy_, id, num_shards_);
-  }
-
-  // The error for an id without a shard, at this position of the batch.
-  Status NoShard(int64_t id, int64_t position) const {
-    constexpr char kAdvice[] = "; prune negative ids, and hash or clip ids that are too large";
-    if (strategy_ == PartitionStrategy::kMod && id >= 0) {
-      const int64_t shard = id % num_shards_;
-      return InvalidArgument("id ", id, " at position ", position, " is row ", id / num_shards_,
-                             " of shard ", shard, " by mod, but the shard has ", shard_rows_[shard],
-                             " rows", kAdvice);
-    }
-    return InvalidArgument("id ", id, " at position ", position, " is outside [0, ", num_ids_,
-                           "), the rows of the ", num_shards_, " shards", kAdvice);
-  }
-
-  int64_t LocalId(int64_t id, int64_t shard) const {
-    switch (strategy_) {
-      case PartitionStrategy::kDiv:
-        return id - first_ids_[static_cast<size_t>(shard)];
-      case PartitionStrategy::kMod:
-        return id / num_shards_;
-      case PartitionStrategy::kModEv:
-      case PartitionStrategy::kHash:
-        break;
-    }
-    return id;
-  }
-
- private:
-  PartitionStrategy strategy_;
-  Span<const int64_t> shard_rows_;
-  int64_t num_shards_;
-  int64_t num_ids_ = 0;
-  std::vector<int64_t> first_ids_;  // kDiv: first id of each shard
-};
+  return InvalidArgument("id ", id, " at position ", position, " is outside [0, ", view_.num_ids,
+                         "), the rows of the ", num_shards, " shards", kAdvice);
+}
 
 Status CheckShards(const PartitionInput& in) {
   if (in.shard_rows.empty()) return InvalidArgument("there must be at least one shard, got none");
@@ -99,8 +49,6 @@ Status CheckShards(const PartitionInput& in) {
   }
   return Status();
 }
-
-}  // namespace
 
 Status ParsePartitionStrategy(const std::string& name, PartitionStrategy* strategy) {
   struct Entry {
@@ -122,10 +70,9 @@ Status ParsePartitionStrategy(const std::string& name, PartitionStrategy* strate
 int64_t PartitionOfKey(PartitionStrategy strategy, int64_t key, int64_t num_shards) {
   switch (strategy) {
     case PartitionStrategy::kModEv:
-      return FloorMod(key, kDeepRecBuckets) % num_shards;
+      return ModEvShard(key, num_shards);
     case PartitionStrategy::kHash:
-      return static_cast<int64_t>(Mix64(static_cast<uint64_t>(key)) %
-                                  static_cast<uint64_t>(num_shards));
+      return HashShard(key, num_shards);
     case PartitionStrategy::kDiv:
     case PartitionStrategy::kMod:
       break;
@@ -139,7 +86,7 @@ Status PlanPartition(const PartitionInput& in, Span<int32_t> permutation,
   const ShardMap map(in);
   std::fill(shard_sizes.begin(), shard_sizes.end(), 0);
   for (int64_t i = 0; i < in.ids.size; ++i) {
-    const int64_t shard = map.Shard(in.ids[i]);
+    const int64_t shard = map.view().Shard(in.ids[i]);
     if (shard < 0) {
       return map.NoShard(in.ids[i], i);
     }
@@ -154,7 +101,7 @@ void RunPartition(const PartitionInput& in, Span<const int32_t> permutation,
   const ShardMap map(in);
   for (int64_t i = 0; i < in.ids.size; ++i) {
     const int64_t shard = permutation[2 * i];
-    shards[shard][permutation[2 * i + 1]] = map.LocalId(in.ids[i], shard);
+    shards[shard][permutation[2 * i + 1]] = map.view().LocalId(in.ids[i], shard);
   }
 }
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <string>
 
+#include "tf_ops/core/base/cuda/device_buffer.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 
@@ -45,6 +46,19 @@ Status PlanPartition(const PartitionInput& in, Span<int32_t> permutation,
 // Writes the local ids: shards[p] has shard_sizes[p] elements.
 void RunPartition(const PartitionInput& in, Span<const int32_t> permutation,
                   Span<const Span<int64_t>> shards);
+
+// The same on a GPU, with the same result. shard_rows, shard_sizes and the list of shards are host
+// memory. Plan waits once, for the sizes and the first id that no shard holds.
+struct GpuPartitionPlan {
+  DeviceBuffer<int64_t> shard_rows;  // [P]
+  DeviceBuffer<int64_t> first_ids;   // [P]
+};
+
+Status PlanPartition(const GpuExec& exec, const PartitionInput& in, Span<int32_t> permutation,
+                     Span<int64_t> shard_sizes, GpuPartitionPlan* plan);
+
+Status RunPartition(const GpuExec& exec, const PartitionInput& in, const GpuPartitionPlan& plan,
+                    Span<const int32_t> permutation, Span<const Span<int64_t>> shards);
 
 }  // namespace fused_embedding
 
