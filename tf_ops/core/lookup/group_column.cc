@@ -4,6 +4,7 @@
 #include <string>
 
 #include "tf_ops/core/base/simd.h"
+#include "tf_ops/core/lookup/gather.h"
 
 namespace fused_embedding {
 namespace {
@@ -15,11 +16,6 @@ constexpr uint32_t kBadRow = 4;
 constexpr uint32_t kDecreasingRow = 8;
 constexpr uint32_t kNotOneHot = 16;
 constexpr uint32_t kPrunedWeight = 32;
-
-Status InColumn(int64_t column, const Status& status) {
-  if (status.ok()) return status;
-  return MakeStatus(status.code(), "column ", column, ": ", status.message());
-}
 
 template <typename Id>
 FE_INLINE uint32_t ScanIds(Span<const Id> ids, int64_t begin, int64_t end, int64_t table_rows) {
@@ -74,9 +70,7 @@ Status CheckIds(const GroupColumn<T>& column) {
   for (int64_t i = 0; i < column.nnz(); ++i) {
     const int64_t id = column.ids[i];
     if ((id >= 0 && id < column.table_rows) || !column.IsKept(i)) continue;
-    return InvalidArgument("id ", id, " at position ", i, " is outside [0, ", column.table_rows,
-                           "), the rows of the table; prune negative ids, and hash or clip ids "
-                           "that are too large");
+    return NoSuchRow(id, i, column.table_rows);
   }
   return Status();
 }
@@ -93,9 +87,7 @@ Status CheckFilledId(const GroupColumn<T>& column) {
   const Span<bool> flags = is_row_empty.span();
   const int64_t row = std::find(flags.begin(), flags.end(), true) - flags.begin();
   if (row == column.num_rows) return Status();
-  return InvalidArgument("id ", column.filled_id(), ", which fills row ", row,
-                         " for want of ids, is outside [0, ", column.table_rows,
-                         "), the rows of the table; pass another default_id");
+  return NoSuchFilledId(column.filled_id(), row, column.table_rows);
 }
 
 template <typename T>
@@ -110,15 +102,34 @@ Status CheckSeen(const GroupColumn<T>& column, uint32_t seen) {
 
 }  // namespace
 
+Status InColumn(int64_t column, const Status& status) {
+  if (status.ok()) return status;
+  return MakeStatus(status.code(), "column ", column, ": ", status.message());
+}
+
+Status NoSuchFilledId(int64_t filled_id, int64_t row, int64_t table_rows) {
+  return InvalidArgument("id ", filled_id, ", which fills row ", row,
+                         " for want of ids, is outside [0, ", table_rows,
+                         "), the rows of the table; pass another default_id");
+}
+
 template <typename T>
-Status CheckColumns(const CpuExec& exec, Span<const GroupColumn<T>> columns,
-                    std::vector<PairOrder>* orders) {
+Status CheckColumnSizes(Span<const GroupColumn<T>> columns) {
   ColumnWork work;
   for (int64_t c = 0; c < columns.size; ++c) {
     FE_RETURN_IF_ERROR(InColumn(c, CheckSizes(columns[c])));
     FE_RETURN_IF_ERROR(InColumn(c, CheckNumPairs(columns[c].nnz())));
     if (!work.Add(columns[c].nnz())) return ResourceExhausted("too many ids; use a smaller batch");
   }
+  return Status();
+}
+
+template <typename T>
+Status CheckColumns(const CpuExec& exec, Span<const GroupColumn<T>> columns,
+                    std::vector<PairOrder>* orders) {
+  FE_RETURN_IF_ERROR(CheckColumnSizes(columns));
+  ColumnWork work;
+  for (const GroupColumn<T>& column : columns) (void)work.Add(column.nnz());  // was checked
   std::vector<std::atomic<uint32_t>> seen(static_cast<size_t>(columns.size));
   exec.ParallelFor(work.total(), 1, [&](int64_t begin, int64_t end) {
     work.ForEach(begin, end, [&](int64_t c, int64_t first, int64_t last) {
@@ -149,6 +160,7 @@ void FindEmptyRows(const GroupColumn<T>& column, Span<bool> is_row_empty) {
 }
 
 #define FE_INSTANTIATE(T)                                                  \
+  template Status CheckColumnSizes(Span<const GroupColumn<T>>);            \
   template Status CheckColumns(const CpuExec&, Span<const GroupColumn<T>>, \
                                std::vector<PairOrder>*);                   \
   template void FindEmptyRows(const GroupColumn<T>&, Span<bool>);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "tf_ops/core/base/cuda/exec.h"
 #include "tf_ops/core/base/exec.h"
 #include "tf_ops/core/lookup/pairs.h"
 #include "tf_ops/core/lookup/prune_and_fill.h"
@@ -52,14 +53,14 @@ struct GroupColumn {
   // Every id that is not dropped has a row, negative ones included: table_rows is not looked at.
   bool ids_are_keys = false;
 
-  int64_t nnz() const { return ids.size; }
-  bool fills_default() const { return fill && default_id >= 0; }
+  FE_INLINE int64_t nnz() const { return ids.size; }
+  FE_INLINE bool fills_default() const { return fill && default_id >= 0; }
   // What a filled row looks up; the result is zero where default_id is negative.
-  int64_t filled_id() const { return std::max<int64_t>(default_id, 0); }
+  FE_INLINE int64_t filled_id() const { return default_id > 0 ? default_id : 0; }
   FE_INLINE ComputeType<T> weight(int64_t pair) const {
     return weights.empty() ? ComputeType<T>{1} : weights[pair];
   }
-  PruneRule rule() const {
+  FE_INLINE PruneRule rule() const {
     return {prune, prune && combiner != Combiner::kSum && !weights.empty()};
   }
   FE_INLINE bool IsKept(int64_t pair) const { return rule().Keeps(ids[pair], weight(pair)); }
@@ -112,6 +113,19 @@ class ColumnWork {
 template <typename T>
 Status CheckColumns(const CpuExec& exec, Span<const GroupColumn<T>> columns,
                     std::vector<PairOrder>* orders);
+
+// The same on a GPU, with one wait for what it finds; a second one where a default_id that is not
+// in the table could be needed.
+template <typename T>
+Status CheckColumns(const GpuExec& exec, Span<const GroupColumn<T>> columns,
+                    std::vector<PairOrder>* orders);
+
+// What CheckColumns says without a look at ids and rows: whether lengths agree, and sums of lengths
+// fit. InColumn names the column of an error.
+template <typename T>
+Status CheckColumnSizes(Span<const GroupColumn<T>> columns);
+Status InColumn(int64_t column, const Status& status);
+Status NoSuchFilledId(int64_t filled_id, int64_t row, int64_t table_rows);
 
 // Writes is_row_empty [num_rows]: no pair is left in the row. Needs a checked column.
 template <typename T>

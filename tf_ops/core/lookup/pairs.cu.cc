@@ -1,6 +1,8 @@
 #include "tf_ops/core/lookup/pairs.h"
 
+#include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "tf_ops/core/base/cuda/algorithm.h"
 #include "tf_ops/core/base/cuda/kernel.cu.h"
@@ -41,21 +43,6 @@ __global__ void RowKeysKernel(RowIds row_ids, uint32_t* __restrict__ keys) {
   for (int64_t i = ThreadOfGrid(); i < row_ids.size; i += NumThreadsOfGrid()) {
     keys[i] = static_cast<uint32_t>(row_ids[i]);
   }
-}
-
-Status GroupSorted(const GpuExec& exec, Span<const uint32_t> sorted_keys, int64_t num_groups,
-                   GpuPairGroups* groups) {
-  FE_RETURN_IF_ERROR(groups->splits.Allocate(exec, num_groups + 1));
-  return SplitByKey(exec, sorted_keys, groups->splits.span());
-}
-
-Status GroupByKey(const GpuExec& exec, Span<const uint32_t> keys, int64_t num_groups,
-                  GpuPairGroups* groups) {
-  SortedKeys sorted;
-  FE_RETURN_IF_ERROR(SortByKey(exec, keys, num_groups, &sorted));
-  FE_RETURN_IF_ERROR(GroupSorted(exec, sorted.keys.span(), num_groups, groups));
-  groups->order = std::move(sorted.order);
-  return Status();
 }
 
 // Copies one value, after an error was found.
@@ -101,14 +88,13 @@ Status GroupByRow(const GpuExec& exec, const RowIds& row_ids, int64_t num_rows, 
   DeviceBuffer<uint32_t> keys;
   FE_RETURN_IF_ERROR(keys.Allocate(exec, row_ids.size));
   FE_RETURN_IF_ERROR(Launch(exec, row_ids.size, RowKeysKernel, row_ids, keys.data()));
-  return are_sorted ? GroupSorted(exec, keys.span(), num_rows, groups)
-                    : GroupByKey(exec, keys.span(), num_rows, groups);
-}
-
-Status GroupByUnique(const GpuExec& exec, Span<const int32_t> unique_idx, int64_t num_unique,
-                     GpuPairGroups* groups) {
-  const auto* keys = reinterpret_cast<const uint32_t*>(unique_idx.data);  // none is negative
-  return GroupByKey(exec, {keys, unique_idx.size}, num_unique, groups);
+  FE_RETURN_IF_ERROR(groups->splits.Allocate(exec, num_rows + 1));
+  if (are_sorted) return SplitByKey(exec, keys.span(), groups->splits.span());
+  SortedKeys sorted;
+  FE_RETURN_IF_ERROR(SortByKey(exec, keys.span(), num_rows, &sorted));
+  FE_RETURN_IF_ERROR(SplitByKey(exec, sorted.keys.span(), groups->splits.span()));
+  groups->order = std::move(sorted.order);
+  return Status();
 }
 
 #define FE_INSTANTIATE(T) \

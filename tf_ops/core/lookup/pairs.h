@@ -112,8 +112,6 @@ Status CheckPairs(const GpuExec& exec, const Pairs<T>& pairs, GpuPairFacts* fact
 // Needs checked pairs. At most 2^32 - 1 rows.
 Status GroupByRow(const GpuExec& exec, const RowIds& row_ids, int64_t num_rows, bool are_sorted,
                   GpuPairGroups* groups);
-Status GroupByUnique(const GpuExec& exec, Span<const int32_t> unique_idx, int64_t num_unique,
-                     GpuPairGroups* groups);
 
 }  // namespace fused_embedding
 

@@ -65,6 +65,13 @@ FE_INLINE void AddPairByPair(const Pairs<T>& pairs, Span<const ComputeType<T>> r
 }  // namespace
 
 template <typename T>
+Status CheckNumIds(const Pairs<T>& pairs, Span<const int32_t> num_ids) {
+  if (num_ids.empty() || !pairs.weights.empty() || num_ids.size == pairs.num_rows) return Status();
+  return InvalidArgument("feature_nums must have one entry for each of the ", pairs.num_rows,
+                         " rows of top_grad, but has ", num_ids.size);
+}
+
+template <typename T>
 Status PlanPostLookupGrad(const Pairs<T>& pairs, Span<const int32_t> num_ids,
                           PostLookupGradPlan<T>* plan) {
   using C = ComputeType<T>;
@@ -75,10 +82,7 @@ Status PlanPostLookupGrad(const Pairs<T>& pairs, Span<const int32_t> num_ids,
     FE_RETURN_IF_ERROR(GroupByUnique(pairs.unique_idx, pairs.rows.size, &plan->by_unique));
   }
   if (num_ids.empty() || !pairs.weights.empty()) return RowScales(pairs, &plan->row_scale);
-  if (num_ids.size != pairs.num_rows) {
-    return InvalidArgument("feature_nums must have one entry for each of the ", pairs.num_rows,
-                           " rows of top_grad, but has ", num_ids.size);
-  }
+  FE_RETURN_IF_ERROR(CheckNumIds(pairs, num_ids));
   FE_RETURN_IF_ERROR(plan->row_scale.Allocate(pairs.num_rows));
   for (int64_t row = 0; row < pairs.num_rows; ++row) {
     const C count = static_cast<C>(std::max(num_ids[row], 0));
@@ -109,6 +113,7 @@ void RunPostLookupGrad(const CpuExec& exec, const Pairs<T>& pairs,
 }
 
 #define FE_INSTANTIATE(T)                                                                        \
+  template Status CheckNumIds(const Pairs<T>&, Span<const int32_t>);                             \
   template Status PlanPostLookupGrad(const Pairs<T>&, Span<const int32_t>,                       \
                                      PostLookupGradPlan<T>*);                                    \
   template void RunPostLookupGrad(const CpuExec&, const Pairs<T>&, const PostLookupGradPlan<T>&, \

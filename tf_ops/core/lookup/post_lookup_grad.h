@@ -12,6 +12,7 @@
 
 #include <cstdint>
 
+#include "tf_ops/core/base/cuda/algorithm.h"
 #include "tf_ops/core/base/exec.h"
 #include "tf_ops/core/lookup/pairs.h"
 
@@ -35,6 +36,29 @@ template <typename T>
 void RunPostLookupGrad(const CpuExec& exec, const Pairs<T>& pairs,
                        const PostLookupGradPlan<T>& plan, Span<const T> combined_grad,
                        Span<T* const> rows_grad);
+
+// Checks the length of `num_ids` where it is used.
+template <typename T>
+Status CheckNumIds(const Pairs<T>& pairs, Span<const int32_t> num_ids);
+
+// The same on a GPU, up to the order of additions, which the number of pairs alone decides. Plan
+// waits once: whether the pairs are valid, only they tell.
+template <typename T>
+struct GpuPostLookupGradPlan {
+  SortedKeys by_unique;
+  DeviceBuffer<int32_t> splits;            // [num_unique + 1]
+  DeviceBuffer<ComputeType<T>> row_scale;  // [num_rows]
+  uint64_t address_bits = 0;
+};
+
+template <typename T>
+Status PlanPostLookupGrad(const GpuExec& exec, const Pairs<T>& pairs, Span<const int32_t> num_ids,
+                          GpuPostLookupGradPlan<T>* plan);
+
+template <typename T>
+Status RunPostLookupGrad(const GpuExec& exec, const Pairs<T>& pairs,
+                         const GpuPostLookupGradPlan<T>& plan, Span<const T> combined_grad,
+                         Span<T* const> rows_grad);
 
 }  // namespace fused_embedding
 

@@ -16,12 +16,8 @@ struct ScaledRow {
   ComputeType<T> factor = 0;
 };
 
-// Rows row_of(begin) ... row_of(end - 1).
-struct Range {
-  int64_t begin, end;
-};
-
-// Adds kWidth values, from `offset`, of each of the rows, in their order.
+// Adds kWidth values, from `offset`, of each of row_of(range.begin) ... row_of(range.end - 1), in
+// their order.
 template <int kWidth, typename T, typename RowOf>
 __device__ inline void AddRows(const Range& range, const RowOf& row_of, int64_t offset,
                                ComputeType<T>* sums) {

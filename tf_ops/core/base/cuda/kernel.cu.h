@@ -22,6 +22,26 @@ __device__ inline bool IsIndex(int64_t index, int64_t size) {
   return static_cast<uint64_t>(index) < static_cast<uint64_t>(size);
 }
 
+struct Range {
+  int64_t begin, end;
+};
+
+// Of several items that share a grid, in the order of their blocks, that of this block.
+template <typename Item>
+__device__ inline const Item& ItemOfBlock(const Item* items, int64_t num_items,
+                                          Range Item::* blocks) {
+  int64_t low = 0, high = num_items - 1;
+  while (low < high) {
+    const int64_t middle = (low + high) / 2;
+    if ((items[middle].*blocks).end <= int64_t{blockIdx.x}) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return items[low];
+}
+
 // Neighbouring threads of a warp that work on one row: a power of two up to 32. Small rows leave
 // room for several of these in a warp, each with loads of its own in flight.
 struct Lanes {

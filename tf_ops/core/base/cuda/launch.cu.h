@@ -11,6 +11,7 @@
 
 #include "tf_ops/core/base/cuda/device_buffer.h"
 #include "tf_ops/core/base/cuda/exec.h"
+#include "tf_ops/core/base/cuda/kernel.cu.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 
@@ -63,6 +64,14 @@ Status Launch(const GpuExec& exec, int64_t num_items, void (*kernel)(Parameters.
   const int64_t num_blocks = std::min(num_items / kBlockSize + (num_items % kBlockSize != 0),
                                       std::max<int64_t>(max_blocks, 1));
   return LaunchBlocks(exec, num_blocks, kernel, std::forward<Arguments>(arguments)...);
+}
+
+// The blocks of one of several items that share a grid: those after `num_blocks`, for so many units
+// of work, some in each block.
+inline Range TakeBlocks(int64_t num_units, int64_t units_per_block, int64_t* num_blocks) {
+  const int64_t begin = *num_blocks;
+  *num_blocks += num_units / units_per_block + (num_units % units_per_block != 0);
+  return {begin, *num_blocks};
 }
 
 // Copies host memory, which may change as soon as this returns. Does not wait.
