@@ -59,6 +59,21 @@ template <typename T>
 void RunColumnLookup(const CpuExec& exec, const GroupColumn<T>& column,
                      typename GroupPlan<T>::Column* plan, const CombinedOut<T>& combined);
 
+// The same on a GPU. Plan waits once, see CheckColumns.
+template <typename T>
+struct GpuGroupPlan {
+  std::vector<PairOrder> orders;  // of the columns
+  GpuPairGroups by_row;           // pairs of all columns, or empty: each column is one-hot
+};
+
+template <typename T>
+Status PlanGroupLookup(const GpuExec& exec, Span<const GroupColumn<T>> columns,
+                       GpuGroupPlan<T>* plan);
+
+template <typename T>
+Status RunGroupLookup(const GpuExec& exec, Span<const GroupColumn<T>> columns,
+                      const GpuGroupPlan<T>& plan, Span<const CombinedOut<T>> combined);
+
 }  // namespace fused_embedding
 
 #endif  // FUSED_EMBEDDING_CORE_LOOKUP_GROUP_LOOKUP_H_

@@ -150,8 +150,7 @@ __global__ void __launch_bounds__(kBlockSize)
     FinishRowsKernel(SortedPairs<T> in, const TableWork<T>* __restrict__ tables,
                      int64_t num_tables) {
   using C = ComputeType<T>;
-  const TableWork<T>& work =
-      FindTable(tables, num_tables, [](const TableWork<T>& table) { return table.row_blocks.end; });
+  const TableWork<T>& work = ItemOfBlock(tables, num_tables, &TableWork<T>::row_blocks);
   const Lanes lanes(work.num_lanes);
   const int64_t block = int64_t{blockIdx.x} - work.row_blocks.begin;
   const int64_t number = block * lanes.num_groups() + lanes.group();

@@ -80,6 +80,17 @@ Status CheckPairs(const GpuExec& exec, const Pairs<T>& pairs, GpuPairFacts* fact
   return Status();
 }
 
+Status GroupByKey(const GpuExec& exec, Span<const uint32_t> keys, int64_t num_groups,
+                  bool are_sorted, GpuPairGroups* groups) {
+  FE_RETURN_IF_ERROR(groups->splits.Allocate(exec, num_groups + 1));
+  if (are_sorted) return SplitByKey(exec, keys, groups->splits.span());
+  SortedKeys sorted;
+  FE_RETURN_IF_ERROR(SortByKey(exec, keys, num_groups, &sorted));
+  FE_RETURN_IF_ERROR(SplitByKey(exec, sorted.keys.span(), groups->splits.span()));
+  groups->order = std::move(sorted.order);
+  return Status();
+}
+
 Status GroupByRow(const GpuExec& exec, const RowIds& row_ids, int64_t num_rows, bool are_sorted,
                   GpuPairGroups* groups) {
   if (num_rows >= int64_t{std::numeric_limits<uint32_t>::max()}) {
@@ -88,13 +99,7 @@ Status GroupByRow(const GpuExec& exec, const RowIds& row_ids, int64_t num_rows, 
   DeviceBuffer<uint32_t> keys;
   FE_RETURN_IF_ERROR(keys.Allocate(exec, row_ids.size));
   FE_RETURN_IF_ERROR(Launch(exec, row_ids.size, RowKeysKernel, row_ids, keys.data()));
-  FE_RETURN_IF_ERROR(groups->splits.Allocate(exec, num_rows + 1));
-  if (are_sorted) return SplitByKey(exec, keys.span(), groups->splits.span());
-  SortedKeys sorted;
-  FE_RETURN_IF_ERROR(SortByKey(exec, keys.span(), num_rows, &sorted));
-  FE_RETURN_IF_ERROR(SplitByKey(exec, sorted.keys.span(), groups->splits.span()));
-  groups->order = std::move(sorted.order);
-  return Status();
+  return GroupByKey(exec, keys.span(), num_rows, are_sorted, groups);
 }
 
 #define FE_INSTANTIATE(T) \

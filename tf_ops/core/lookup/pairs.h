@@ -109,6 +109,10 @@ struct GpuPairFacts {
 template <typename T>
 Status CheckPairs(const GpuExec& exec, const Pairs<T>& pairs, GpuPairFacts* facts);
 
+// Groups by keys below `num_groups`.
+Status GroupByKey(const GpuExec& exec, Span<const uint32_t> keys, int64_t num_groups,
+                  bool are_sorted, GpuPairGroups* groups);
+
 // Needs checked pairs. At most 2^32 - 1 rows.
 Status GroupByRow(const GpuExec& exec, const RowIds& row_ids, int64_t num_rows, bool are_sorted,
                   GpuPairGroups* groups);

@@ -83,6 +83,7 @@ struct RowVector {
   __device__ static RowVector LoadFrom(const T* row) {
     return {*reinterpret_cast<const Raw*>(row)};
   }
+  __device__ void CopyTo(T* row) const { *reinterpret_cast<Raw*>(row) = raw; }
   __device__ void AddTo(ComputeType<T> factor, ComputeType<T>* sums) const {
     T values[kWidth];
     memcpy(values, &raw, sizeof(raw));

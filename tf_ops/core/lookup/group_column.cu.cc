@@ -1,0 +1,223 @@
+#include "tf_ops/core/lookup/group_column.cu.h"
+
+#include <limits>
+#include <utility>
+
+#include "tf_ops/core/base/cuda/algorithm.h"
+#include "tf_ops/core/base/cuda/launch.cu.h"
+#include "tf_ops/core/lookup/gather.h"
+
+namespace fused_embedding {
+namespace {
+
+using Position = unsigned long long;
+constexpr Position kNone = std::numeric_limits<Position>::max();
+
+// What a scan of pairs saw, as bits.
+constexpr uint32_t kDecreasingRow = 1;
+constexpr uint32_t kNotOneHot = 2;
+constexpr uint32_t kPrunedPair = 4;
+
+struct ColumnReport {
+  Position first_bad_row = kNone;
+  Position first_bad_id = kNone;
+  uint32_t seen = 0;
+};
+
+template <typename T>
+__global__ void CheckColumnsKernel(const GpuColumn<T>* __restrict__ columns, int64_t num_columns,
+                                   ColumnReport* reports) {
+  const GpuColumn<T>& of_block = ItemOfBlock(columns, num_columns, &GpuColumn<T>::pair_blocks);
+  const GroupColumn<T>& column = of_block.column;
+  ColumnReport* report = reports + (&of_block - columns);
+  uint32_t seen = 0;
+  of_block.ForEachPair([&](int64_t i) {
+    const int64_t row = column.row_ids[i];
+    if (!IsIndex(row, column.num_rows)) {
+      atomicMin(&report->first_bad_row, static_cast<Position>(i));
+    }
+    if (i > 0 && column.row_ids[i - 1] > row) seen |= kDecreasingRow;
+    if (row != i) seen |= kNotOneHot;
+    if (!column.IsKept(i)) {
+      seen |= kPrunedPair;
+    } else if (!column.ids_are_keys && !IsIndex(column.ids[i], column.table_rows)) {
+      atomicMin(&report->first_bad_id, static_cast<Position>(i));
+    }
+  });
+  // Most threads have nothing to add to what others said.
+  if (seen & ~*const_cast<volatile uint32_t*>(&report->seen)) atomicOr(&report->seen, seen);
+}
+
+template <typename T>
+__global__ void CountKeptKernel(const GpuColumn<T>* __restrict__ columns, int64_t num_columns,
+                                int32_t* counts) {
+  const GpuColumn<T>& of_block = ItemOfBlock(columns, num_columns, &GpuColumn<T>::pair_blocks);
+  of_block.ForEachPair([&](int64_t i) {
+    if (!of_block.column.IsKept(i)) return;
+    atomicAdd(counts + of_block.first_row + of_block.column.row_ids[i], 1);
+  });
+}
+
+template <typename T>
+__global__ void RowKeysKernel(const GpuColumn<T>* __restrict__ columns, int64_t num_columns,
+                              uint32_t* __restrict__ keys) {
+  const GpuColumn<T>& of_block = ItemOfBlock(columns, num_columns, &GpuColumn<T>::pair_blocks);
+  of_block.ForEachPair([&](int64_t i) {
+    keys[of_block.first_pair + i] =
+        static_cast<uint32_t>(of_block.first_row + of_block.column.row_ids[i]);
+  });
+}
+
+__global__ void FindZeroKernel(const int32_t* __restrict__ counts, int64_t size, Position* first) {
+  for (int64_t i = ThreadOfGrid(); i < size; i += NumThreadsOfGrid()) {
+    if (counts[i] == 0) atomicMin(first, static_cast<Position>(i));
+  }
+}
+
+// A default id need not exist where no row is empty.
+template <typename T>
+Status CheckFilledId(const GpuExec& exec, const GroupColumn<T>& column) {
+  if (column.ids_are_keys || !column.fill || column.filled_id() < column.table_rows ||
+      column.num_rows == 0) {
+    return Status();
+  }
+  GroupColumn<T> with_rows = column;
+  with_rows.dim = 1;  // a column without values would be laid out without its rows
+  GpuColumns<T> columns;
+  FE_RETURN_IF_ERROR(UploadColumns<T>(exec, {&with_rows, 1}, &columns));
+  DeviceBuffer<int32_t> counts;
+  DeviceBuffer<Position> device_first;
+  FE_RETURN_IF_ERROR(counts.Allocate(exec, column.num_rows));
+  FE_RETURN_IF_ERROR(device_first.Allocate(exec, 1));
+  FE_RETURN_IF_ERROR(Fill(exec, 0xff, device_first.span()));
+  FE_RETURN_IF_ERROR(CountKeptPairs(exec, columns, counts.span()));
+  FE_RETURN_IF_ERROR(Launch(exec, column.num_rows, FindZeroKernel, counts.data(), column.num_rows,
+                            device_first.data()));
+  Position first = kNone;
+  FE_RETURN_IF_ERROR(CopyToHost<Position>(exec, device_first.data(), {&first, 1}));
+  FE_RETURN_IF_ERROR(WaitForStream(exec));
+  if (first == kNone) return Status();
+  return NoSuchFilledId(column.filled_id(), static_cast<int64_t>(first), column.table_rows);
+}
+
+template <typename Value>
+Status ReadBack(const GpuExec& exec, const Value* device, Value* value) {
+  FE_RETURN_IF_ERROR(CopyToHost<Value>(exec, device, {value, 1}));
+  return WaitForStream(exec);
+}
+
+// The error that a report tells of, with the value that was found.
+template <typename T>
+Status CheckReport(const GpuExec& exec, const GroupColumn<T>& column, const ColumnReport& report) {
+  if (report.first_bad_row != kNone) {
+    const int64_t position = static_cast<int64_t>(report.first_bad_row);
+    int64_t row = 0;
+    FE_RETURN_IF_ERROR(
+        ReadBack(exec, &column.row_ids.data[position * column.row_ids.stride], &row));
+    return NoSuchRowId(column.row_ids.name, position, row, column.num_rows);
+  }
+  if (report.first_bad_id != kNone) {
+    const int64_t position = static_cast<int64_t>(report.first_bad_id);
+    int32_t id32 = 0;
+    int64_t id = 0;
+    if (column.ids.is_int32) {
+      const auto* ids = static_cast<const int32_t*>(column.ids.data);
+      FE_RETURN_IF_ERROR(ReadBack(exec, ids + position, &id32));
+      id = id32;
+    } else {
+      const auto* ids = static_cast<const int64_t*>(column.ids.data);
+      FE_RETURN_IF_ERROR(ReadBack(exec, ids + position, &id));
+    }
+    return NoSuchRow(id, position, column.table_rows);
+  }
+  return CheckFilledId(exec, column);
+}
+
+}  // namespace
+
+template <typename T>
+Status UploadColumns(const GpuExec& exec, Span<const GroupColumn<T>> columns,
+                     GpuColumns<T>* uploaded) {
+  for (const GroupColumn<T>& column : columns) {
+    GpuColumn<T> laid_out;
+    laid_out.column = column;
+    laid_out.first_pair = uploaded->num_pairs;
+    laid_out.first_row = uploaded->num_rows;
+    if (column.dim == 0) laid_out.column.num_rows = laid_out.column.ids.size = 0;
+    laid_out.pair_blocks =
+        TakeBlocks(laid_out.column.nnz(), GpuColumn<T>::kPairsPerBlock, &uploaded->num_pair_blocks);
+    uploaded->num_pairs += laid_out.column.nnz();
+    uploaded->on_host.push_back(laid_out);
+    // Also what sums of counts, and keys of rows, can hold.
+    if (__builtin_add_overflow(uploaded->num_rows, laid_out.column.num_rows, &uploaded->num_rows) ||
+        uploaded->num_rows >= int64_t{std::numeric_limits<uint32_t>::max()}) {
+      return ResourceExhausted("cannot make ", column.num_rows, " rows; use a smaller batch");
+    }
+  }
+  FE_RETURN_IF_ERROR(CheckNumPairs(uploaded->num_pairs));
+  return Upload<GpuColumn<T>>(exec, AsSpan(uploaded->on_host), &uploaded->columns);
+}
+
+template <typename T>
+Status CountKeptPairs(const GpuExec& exec, const GpuColumns<T>& columns, Span<int32_t> counts) {
+  FE_RETURN_IF_ERROR(Fill(exec, 0, counts));
+  return LaunchBlocks(exec, columns.num_pair_blocks, CountKeptKernel<T>, columns.columns.data(),
+                      columns.columns.size(), counts.data);
+}
+
+template <typename T>
+Status GroupColumnsByRow(const GpuExec& exec, const GpuColumns<T>& columns, bool are_sorted,
+                         GpuPairGroups* groups) {
+  DeviceBuffer<uint32_t> keys;
+  FE_RETURN_IF_ERROR(keys.Allocate(exec, columns.num_pairs));
+  FE_RETURN_IF_ERROR(LaunchBlocks(exec, columns.num_pair_blocks, RowKeysKernel<T>,
+                                  columns.columns.data(), columns.columns.size(), keys.data()));
+  return GroupByKey(exec, keys.span(), columns.num_rows, are_sorted, groups);
+}
+
+template <typename T>
+Status CheckColumns(const GpuExec& exec, Span<const GroupColumn<T>> columns,
+                    std::vector<PairOrder>* orders) {
+  FE_RETURN_IF_ERROR(CheckColumnSizes(columns));
+  // Ids and rows are checked of columns without values too.
+  std::vector<GroupColumn<T>> scanned(columns.begin(), columns.end());
+  std::vector<GpuColumn<T>> laid_out(scanned.size());
+  int64_t num_blocks = 0;
+  for (size_t c = 0; c < scanned.size(); ++c) {
+    laid_out[c].column = scanned[c];
+    laid_out[c].pair_blocks =
+        TakeBlocks(scanned[c].nnz(), GpuColumn<T>::kPairsPerBlock, &num_blocks);
+  }
+  DeviceBuffer<GpuColumn<T>> device_columns;
+  DeviceBuffer<ColumnReport> device_reports;
+  std::vector<ColumnReport> reports(scanned.size());
+  FE_RETURN_IF_ERROR(Upload<GpuColumn<T>>(exec, AsSpan(laid_out), &device_columns));
+  FE_RETURN_IF_ERROR(Upload<ColumnReport>(exec, AsSpan(reports), &device_reports));
+  FE_RETURN_IF_ERROR(LaunchBlocks(exec, num_blocks, CheckColumnsKernel<T>, device_columns.data(),
+                                  columns.size, device_reports.data()));
+  if (!reports.empty()) {
+    FE_RETURN_IF_ERROR(CopyToHost<ColumnReport>(exec, device_reports.data(), AsSpan(reports)));
+  }
+  FE_RETURN_IF_ERROR(WaitForStream(exec));
+  orders->clear();
+  for (int64_t c = 0; c < columns.size; ++c) {
+    const ColumnReport& report = reports[static_cast<size_t>(c)];
+    FE_RETURN_IF_ERROR(InColumn(c, CheckReport(exec, columns[c], report)));
+    PairOrder order;
+    order.is_sorted = !(report.seen & kDecreasingRow);
+    order.is_one_hot = !(report.seen & kNotOneHot) && columns[c].nnz() == columns[c].num_rows;
+    order.keeps_all = !(report.seen & kPrunedPair);
+    orders->push_back(order);
+  }
+  return Status();
+}
+
+#define FE_INSTANTIATE(T)                                                                        \
+  template Status UploadColumns(const GpuExec&, Span<const GroupColumn<T>>, GpuColumns<T>*);     \
+  template Status CountKeptPairs(const GpuExec&, const GpuColumns<T>&, Span<int32_t>);           \
+  template Status GroupColumnsByRow(const GpuExec&, const GpuColumns<T>&, bool, GpuPairGroups*); \
+  template Status CheckColumns(const GpuExec&, Span<const GroupColumn<T>>, std::vector<PairOrder>*);
+FE_FOR_EACH_VALUE_TYPE(FE_INSTANTIATE)
+#undef FE_INSTANTIATE
+
+}  // namespace fused_embedding
