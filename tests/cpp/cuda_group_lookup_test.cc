@@ -1,6 +1,7 @@
 #include "tests/cpp/cuda_testing.h"
 #include "tests/cpp/group_testing.h"
 #include "tf_ops/core/lookup/group_lookup.h"
+#include "tf_ops/core/lookup/group_lookup_grad.h"
 
 namespace fused_embedding {
 namespace {
@@ -42,6 +43,7 @@ class DeviceColumn {
 template <typename T>
 class DeviceGroup : public GroupCase<T> {
  public:
+  using typename GroupCase<T>::Gradient;
   using GroupCase<T>::cases_;
 
   explicit DeviceGroup(int seed) : GroupCase<T>(seed) {
@@ -74,6 +76,38 @@ class DeviceGroup : public GroupCase<T> {
     return on_host;
   }
 
+  // The rows of table t begin `shift` values behind an allocation.
+  std::vector<Gradient> Backward(const GpuExec& gpu, int64_t shift) const {
+    std::vector<DeviceArray<T>> device_grads;
+    std::vector<CombinedGrad<T>> grads;
+    for (size_t c = 0; c < cases_.size(); ++c) {
+      device_grads.emplace_back(this->flat_grads_[c]);
+      grads.push_back({device_grads.back().data(), cases_[c].pairs.dim});
+    }
+    const int64_t num_tables = static_cast<int64_t>(device_tables_.size());
+    const int64_t num_waits = NumWaits();
+    GpuGroupGradPlan<T> plan;
+    EXPECT_TRUE(IsOk(PlanGroupLookupGrad<T>(
+        gpu, {span(), AsSpan(grads), AsSpan(this->table_of_column_), num_tables}, &plan)));
+    EXPECT_EQ(NumWaits() - num_waits, kIsEmulated ? 1 : 0);
+    std::vector<DeviceArray<int64_t>> ids;
+    std::vector<DeviceArray<T>> rows;
+    std::vector<TableGrad<T>> out;
+    for (const GpuTableGradPlan<T>& table : plan.tables) {
+      ids.emplace_back(table.num_unique);
+      rows.emplace_back(table.num_unique * table.dim + shift);
+      out.push_back({ids.back().data(), rows.back().data() + shift});
+    }
+    EXPECT_TRUE(IsOk(RunGroupLookupGrad<T>(gpu, plan, AsSpan(out))));
+    std::vector<Gradient> results;
+    for (size_t t = 0; t < out.size(); ++t) {
+      const std::vector<T> with_shift = rows[t].ToHost().values();
+      const std::vector<T> values(with_shift.begin() + shift, with_shift.end());
+      results.push_back({ids[t].ToHost(), Array<T>::Of(values)});
+    }
+    return results;
+  }
+
  private:
   std::vector<DeviceArray<T>> device_tables_;
   std::vector<std::unique_ptr<DeviceColumn<T>>> memory_;
@@ -99,6 +133,25 @@ TYPED_TEST(CudaGroupLookup, EqualsItsDefinitionInAnyOrderOfThreads) {
         continue;
       }
       for (size_t c = 0; c < want.size(); ++c) ASSERT_EQ(got[c].bytes(), want[c].bytes());
+    }
+  }
+}
+
+TYPED_TEST(CudaGroupLookup, GradientEqualsItsDefinitionInAnyOrderOfThreads) {
+  for (int seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(seed);
+    const DeviceGroup<TypeParam> group(seed);
+    std::string bytes;
+    for (const uint64_t order : kOrderSeeds) {
+      ShuffleOrder(order);
+      const auto got = group.Backward(this->gpu, seed % 2);
+      std::string got_bytes;
+      for (const auto& table : got) got_bytes += table.ids.bytes() + table.rows.bytes();
+      if (order == kOrderSeeds[0]) {
+        group.ExpectGradient(got);
+        bytes = got_bytes;
+      }
+      ASSERT_EQ(got_bytes, bytes);
     }
   }
 }

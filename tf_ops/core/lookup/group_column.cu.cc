@@ -11,18 +11,12 @@ namespace fused_embedding {
 namespace {
 
 using Position = unsigned long long;
-constexpr Position kNone = std::numeric_limits<Position>::max();
+constexpr Position kNone = ColumnReport::kNone;
 
 // What a scan of pairs saw, as bits.
 constexpr uint32_t kDecreasingRow = 1;
 constexpr uint32_t kNotOneHot = 2;
 constexpr uint32_t kPrunedPair = 4;
-
-struct ColumnReport {
-  Position first_bad_row = kNone;
-  Position first_bad_id = kNone;
-  uint32_t seen = 0;
-};
 
 template <typename T>
 __global__ void CheckColumnsKernel(const GpuColumn<T>* __restrict__ columns, int64_t num_columns,
@@ -49,11 +43,11 @@ __global__ void CheckColumnsKernel(const GpuColumn<T>* __restrict__ columns, int
 }
 
 template <typename T>
-__global__ void CountKeptKernel(const GpuColumn<T>* __restrict__ columns, int64_t num_columns,
-                                int32_t* counts) {
+__global__ void CountPairsKernel(const GpuColumn<T>* __restrict__ columns, int64_t num_columns,
+                                 int32_t* counts) {
   const GpuColumn<T>& of_block = ItemOfBlock(columns, num_columns, &GpuColumn<T>::pair_blocks);
   of_block.ForEachPair([&](int64_t i) {
-    if (!of_block.column.IsKept(i)) return;
+    if (!IsUsable(of_block.column, i)) return;
     atomicAdd(counts + of_block.first_row + of_block.column.row_ids[i], 1);
   });
 }
@@ -63,8 +57,9 @@ __global__ void RowKeysKernel(const GpuColumn<T>* __restrict__ columns, int64_t 
                               uint32_t* __restrict__ keys) {
   const GpuColumn<T>& of_block = ItemOfBlock(columns, num_columns, &GpuColumn<T>::pair_blocks);
   of_block.ForEachPair([&](int64_t i) {
-    keys[of_block.first_pair + i] =
-        static_cast<uint32_t>(of_block.first_row + of_block.column.row_ids[i]);
+    const int64_t row = of_block.column.row_ids[i];
+    const bool exists = IsIndex(row, of_block.column.num_rows);
+    keys[of_block.first_pair + i] = static_cast<uint32_t>(of_block.first_row + (exists ? row : 0));
   });
 }
 
@@ -81,16 +76,16 @@ Status CheckFilledId(const GpuExec& exec, const GroupColumn<T>& column) {
       column.num_rows == 0) {
     return Status();
   }
-  GroupColumn<T> with_rows = column;
-  with_rows.dim = 1;  // a column without values would be laid out without its rows
+  GroupColumn<T> any_id = column;
+  any_id.ids_are_keys = true;  // only whether there is one
   GpuColumns<T> columns;
-  FE_RETURN_IF_ERROR(UploadColumns<T>(exec, {&with_rows, 1}, &columns));
+  FE_RETURN_IF_ERROR(UploadColumns<T>(exec, {&any_id, 1}, &columns));
   DeviceBuffer<int32_t> counts;
   DeviceBuffer<Position> device_first;
   FE_RETURN_IF_ERROR(counts.Allocate(exec, column.num_rows));
   FE_RETURN_IF_ERROR(device_first.Allocate(exec, 1));
   FE_RETURN_IF_ERROR(Fill(exec, 0xff, device_first.span()));
-  FE_RETURN_IF_ERROR(CountKeptPairs(exec, columns, counts.span()));
+  FE_RETURN_IF_ERROR(CountPairs(exec, columns, counts.span()));
   FE_RETURN_IF_ERROR(Launch(exec, column.num_rows, FindZeroKernel, counts.data(), column.num_rows,
                             device_first.data()));
   Position first = kNone;
@@ -143,14 +138,16 @@ Status UploadColumns(const GpuExec& exec, Span<const GroupColumn<T>> columns,
     laid_out.column = column;
     laid_out.first_pair = uploaded->num_pairs;
     laid_out.first_row = uploaded->num_rows;
-    if (column.dim == 0) laid_out.column.num_rows = laid_out.column.ids.size = 0;
     laid_out.pair_blocks =
-        TakeBlocks(laid_out.column.nnz(), GpuColumn<T>::kPairsPerBlock, &uploaded->num_pair_blocks);
-    uploaded->num_pairs += laid_out.column.nnz();
+        TakeBlocks(column.nnz(), GpuColumn<T>::kItemsPerBlock, &uploaded->num_pair_blocks);
+    laid_out.row_blocks =
+        TakeBlocks(column.num_rows, GpuColumn<T>::kItemsPerBlock, &uploaded->num_row_blocks);
+    uploaded->num_pairs += column.nnz();
     uploaded->on_host.push_back(laid_out);
-    // Also what sums of counts, and keys of rows, can hold.
-    if (__builtin_add_overflow(uploaded->num_rows, laid_out.column.num_rows, &uploaded->num_rows) ||
-        uploaded->num_rows >= int64_t{std::numeric_limits<uint32_t>::max()}) {
+    // What keys of rows can hold.
+    constexpr int64_t kMaxRows = std::numeric_limits<uint32_t>::max();
+    if (__builtin_add_overflow(uploaded->num_rows, column.num_rows, &uploaded->num_rows) ||
+        uploaded->num_rows >= kMaxRows) {
       return ResourceExhausted("cannot make ", column.num_rows, " rows; use a smaller batch");
     }
   }
@@ -159,9 +156,9 @@ Status UploadColumns(const GpuExec& exec, Span<const GroupColumn<T>> columns,
 }
 
 template <typename T>
-Status CountKeptPairs(const GpuExec& exec, const GpuColumns<T>& columns, Span<int32_t> counts) {
+Status CountPairs(const GpuExec& exec, const GpuColumns<T>& columns, Span<int32_t> counts) {
   FE_RETURN_IF_ERROR(Fill(exec, 0, counts));
-  return LaunchBlocks(exec, columns.num_pair_blocks, CountKeptKernel<T>, columns.columns.data(),
+  return LaunchBlocks(exec, columns.num_pair_blocks, CountPairsKernel<T>, columns.columns.data(),
                       columns.columns.size(), counts.data);
 }
 
@@ -176,32 +173,32 @@ Status GroupColumnsByRow(const GpuExec& exec, const GpuColumns<T>& columns, bool
 }
 
 template <typename T>
-Status CheckColumns(const GpuExec& exec, Span<const GroupColumn<T>> columns,
-                    std::vector<PairOrder>* orders) {
+Status StartCheck(const GpuExec& exec, Span<const GroupColumn<T>> columns, ColumnCheck* check) {
   FE_RETURN_IF_ERROR(CheckColumnSizes(columns));
-  // Ids and rows are checked of columns without values too.
-  std::vector<GroupColumn<T>> scanned(columns.begin(), columns.end());
-  std::vector<GpuColumn<T>> laid_out(scanned.size());
+  if (columns.empty()) return Status();
+  // Not UploadColumns: numbers of rows may be anything where a column has no values.
+  std::vector<GpuColumn<T>> scanned(static_cast<size_t>(columns.size));
   int64_t num_blocks = 0;
   for (size_t c = 0; c < scanned.size(); ++c) {
-    laid_out[c].column = scanned[c];
-    laid_out[c].pair_blocks =
-        TakeBlocks(scanned[c].nnz(), GpuColumn<T>::kPairsPerBlock, &num_blocks);
+    scanned[c].column = columns[static_cast<int64_t>(c)];
+    scanned[c].pair_blocks =
+        TakeBlocks(scanned[c].column.nnz(), GpuColumn<T>::kItemsPerBlock, &num_blocks);
   }
+  check->reports.assign(scanned.size(), ColumnReport());
   DeviceBuffer<GpuColumn<T>> device_columns;
-  DeviceBuffer<ColumnReport> device_reports;
-  std::vector<ColumnReport> reports(scanned.size());
-  FE_RETURN_IF_ERROR(Upload<GpuColumn<T>>(exec, AsSpan(laid_out), &device_columns));
-  FE_RETURN_IF_ERROR(Upload<ColumnReport>(exec, AsSpan(reports), &device_reports));
+  FE_RETURN_IF_ERROR(Upload<GpuColumn<T>>(exec, AsSpan(scanned), &device_columns));
+  FE_RETURN_IF_ERROR(Upload<ColumnReport>(exec, AsSpan(check->reports), &check->device_reports));
   FE_RETURN_IF_ERROR(LaunchBlocks(exec, num_blocks, CheckColumnsKernel<T>, device_columns.data(),
-                                  columns.size, device_reports.data()));
-  if (!reports.empty()) {
-    FE_RETURN_IF_ERROR(CopyToHost<ColumnReport>(exec, device_reports.data(), AsSpan(reports)));
-  }
-  FE_RETURN_IF_ERROR(WaitForStream(exec));
+                                  columns.size, check->device_reports.data()));
+  return CopyToHost<ColumnReport>(exec, check->device_reports.data(), AsSpan(check->reports));
+}
+
+template <typename T>
+Status FinishCheck(const GpuExec& exec, Span<const GroupColumn<T>> columns,
+                   const ColumnCheck& check, std::vector<PairOrder>* orders) {
   orders->clear();
   for (int64_t c = 0; c < columns.size; ++c) {
-    const ColumnReport& report = reports[static_cast<size_t>(c)];
+    const ColumnReport& report = check.reports[static_cast<size_t>(c)];
     FE_RETURN_IF_ERROR(InColumn(c, CheckReport(exec, columns[c], report)));
     PairOrder order;
     order.is_sorted = !(report.seen & kDecreasingRow);
@@ -212,10 +209,22 @@ Status CheckColumns(const GpuExec& exec, Span<const GroupColumn<T>> columns,
   return Status();
 }
 
+template <typename T>
+Status CheckColumns(const GpuExec& exec, Span<const GroupColumn<T>> columns,
+                    std::vector<PairOrder>* orders) {
+  ColumnCheck check;
+  FE_RETURN_IF_ERROR(StartCheck(exec, columns, &check));
+  FE_RETURN_IF_ERROR(WaitForStream(exec));
+  return FinishCheck(exec, columns, check, orders);
+}
+
 #define FE_INSTANTIATE(T)                                                                        \
   template Status UploadColumns(const GpuExec&, Span<const GroupColumn<T>>, GpuColumns<T>*);     \
-  template Status CountKeptPairs(const GpuExec&, const GpuColumns<T>&, Span<int32_t>);           \
+  template Status CountPairs(const GpuExec&, const GpuColumns<T>&, Span<int32_t>);               \
   template Status GroupColumnsByRow(const GpuExec&, const GpuColumns<T>&, bool, GpuPairGroups*); \
+  template Status StartCheck(const GpuExec&, Span<const GroupColumn<T>>, ColumnCheck*);          \
+  template Status FinishCheck(const GpuExec&, Span<const GroupColumn<T>>, const ColumnCheck&,    \
+                              std::vector<PairOrder>*);                                          \
   template Status CheckColumns(const GpuExec&, Span<const GroupColumn<T>>, std::vector<PairOrder>*);
 FE_FOR_EACH_VALUE_TYPE(FE_INSTANTIATE)
 #undef FE_INSTANTIATE

@@ -13,24 +13,62 @@
 
 namespace fused_embedding {
 
+// What a scan of a column's pairs saw.
+struct ColumnReport {
+  static constexpr unsigned long long kNone = ~0ull;
+  unsigned long long first_bad_row = kNone;  // positions
+  unsigned long long first_bad_id = kNone;
+  uint32_t seen = 0;  // bits, see group_column.cu.cc
+};
+
+// CheckColumns in two steps, for a caller that waits for more than the check: after StartCheck and
+// a wait, FinishCheck returns what CheckColumns would.
+struct ColumnCheck {
+  DeviceBuffer<ColumnReport> device_reports;
+  std::vector<ColumnReport> reports;  // [num_columns] after the wait
+};
+template <typename T>
+Status StartCheck(const GpuExec& exec, Span<const GroupColumn<T>> columns, ColumnCheck* check);
+template <typename T>
+Status FinishCheck(const GpuExec& exec, Span<const GroupColumn<T>> columns,
+                   const ColumnCheck& check, std::vector<PairOrder>* orders);
+
+// Whether a pair counts, and where: false for one that CheckColumns refuses, too.
+template <typename T>
+FE_INLINE bool IsUsable(const GroupColumn<T>& column, int64_t pair) {
+  const uint64_t row = static_cast<uint64_t>(column.row_ids[pair]);
+  const uint64_t id = static_cast<uint64_t>(column.ids[pair]);
+  return row < static_cast<uint64_t>(column.num_rows) && column.IsKept(pair) &&
+         (column.ids_are_keys || id < static_cast<uint64_t>(column.table_rows));
+}
+
 // A column among others, whose pairs and rows are laid end to end.
 template <typename T>
 struct GpuColumn {
   GroupColumn<T> column;
   int64_t first_pair = 0;
   int64_t first_row = 0;
-  Range pair_blocks;  // of kernels that go over all pairs, see ForEachPair
+  Range pair_blocks, row_blocks;  // of kernels that go over all pairs, or rows
 
-  // Calls body(pair) for the pairs that this thread has.
+  // Calls body(pair), or body(row), for those that this thread has.
   template <typename Body>
   __device__ void ForEachPair(const Body& body) const {
-    const int64_t first = (int64_t{blockIdx.x} - pair_blocks.begin) * kPairsPerBlock;
-    const int64_t last = first + kPairsPerBlock;
-    const int64_t end = last < column.nnz() ? last : column.nnz();
-    for (int64_t i = first + threadIdx.x; i < end; i += blockDim.x) body(i);
+    ForEach(int64_t{blockIdx.x} - pair_blocks.begin, column.nnz(), body);
+  }
+  template <typename Body>
+  __device__ void ForEachRow(const Body& body) const {
+    ForEach(int64_t{blockIdx.x} - row_blocks.begin, column.num_rows, body);
   }
 
-  static constexpr int64_t kPairsPerBlock = 1024;
+  static constexpr int64_t kItemsPerBlock = 1024;
+
+ private:
+  template <typename Body>
+  __device__ static void ForEach(int64_t block, int64_t size, const Body& body) {
+    const int64_t last = (block + 1) * kItemsPerBlock;
+    const int64_t end = last < size ? last : size;
+    for (int64_t i = block * kItemsPerBlock + threadIdx.x; i < end; i += blockDim.x) body(i);
+  }
 };
 
 template <typename T>
@@ -38,21 +76,20 @@ struct GpuColumns {
   DeviceBuffer<GpuColumn<T>> columns;
   std::vector<GpuColumn<T>> on_host;
   int64_t num_pairs = 0, num_rows = 0;
-  int64_t num_pair_blocks = 0;
+  int64_t num_pair_blocks = 0, num_row_blocks = 0;
 };
 
-// Lays the columns end to end and copies what describes them. Those without values have no rows and
-// pairs. The columns' sizes were checked.
+// Lays the columns end to end and copies what describes them. The columns' sizes were checked.
 template <typename T>
 Status UploadColumns(const GpuExec& exec, Span<const GroupColumn<T>> columns,
                      GpuColumns<T>* uploaded);
 
-// Writes counts [num_rows]: how many pairs are kept of each row of all columns, which were checked.
+// Writes counts [num_rows]: how many pairs are usable of each row of all columns.
 template <typename T>
-Status CountKeptPairs(const GpuExec& exec, const GpuColumns<T>& columns, Span<int32_t> counts);
+Status CountPairs(const GpuExec& exec, const GpuColumns<T>& columns, Span<int32_t> counts);
 
-// The pairs of all columns by row: splits [num_rows + 1], and `order` [num_pairs] or, where they
-// came that way, nothing.
+// The pairs of all columns by row, those with a row out of range anywhere: splits [num_rows + 1],
+// and `order` [num_pairs] or, where they came that way, nothing.
 template <typename T>
 Status GroupColumnsByRow(const GpuExec& exec, const GpuColumns<T>& columns, bool are_sorted,
                          GpuPairGroups* groups);

@@ -169,6 +169,16 @@ bool IsFullWidth(const GroupColumn<T>& column, const CombinedOut<T>& out) {
                                          reinterpret_cast<uintptr_t>(out.data) | stride_bytes);
 }
 
+// Rows of no values need no work, however many there are.
+template <typename T>
+std::vector<GroupColumn<T>> WithValues(Span<const GroupColumn<T>> columns) {
+  std::vector<GroupColumn<T>> with_values(columns.begin(), columns.end());
+  for (GroupColumn<T>& column : with_values) {
+    if (column.dim == 0) column.num_rows = column.ids.size = 0;
+  }
+  return with_values;
+}
+
 }  // namespace
 
 template <typename T>
@@ -182,7 +192,8 @@ Status PlanGroupLookup(const GpuExec& exec, Span<const GroupColumn<T>> columns,
   }
   if (are_one_hot) return Status();
   GpuColumns<T> uploaded;
-  FE_RETURN_IF_ERROR(UploadColumns(exec, columns, &uploaded));
+  const std::vector<GroupColumn<T>> with_values = WithValues(columns);
+  FE_RETURN_IF_ERROR(UploadColumns<T>(exec, AsSpan(with_values), &uploaded));
   return GroupColumnsByRow(exec, uploaded, are_sorted, &plan->by_row);
 }
 
@@ -190,7 +201,8 @@ template <typename T>
 Status RunGroupLookup(const GpuExec& exec, Span<const GroupColumn<T>> columns,
                       const GpuGroupPlan<T>& plan, Span<const CombinedOut<T>> combined) {
   GpuColumns<T> uploaded;
-  FE_RETURN_IF_ERROR(UploadColumns(exec, columns, &uploaded));
+  const std::vector<GroupColumn<T>> with_values = WithValues(columns);
+  FE_RETURN_IF_ERROR(UploadColumns<T>(exec, AsSpan(with_values), &uploaded));
   std::vector<ColumnRun<T>> runs(uploaded.on_host.size());
   int64_t num_copy_blocks = 0, num_combine_blocks = 0, num_clip_blocks = 0;
   for (size_t c = 0; c < runs.size(); ++c) {

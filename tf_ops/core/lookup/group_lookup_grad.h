@@ -82,6 +82,39 @@ template <typename T>
 void RunGroupLookupGrad(const CpuExec& exec, GroupGradPlan<T>* plan,
                         Span<const TableGrad<T>> grads);
 
+// The same on a GPU, up to the order of additions, which the numbers of pairs alone decide, and
+// without ids_are_positions. Plan waits once, for errors and the numbers of unique ids.
+template <typename T>
+struct GpuTableGradPlan {
+  int64_t num_unique = 0;
+  int64_t first_unique = 0;   // unique ids of all tables are numbered
+  int64_t num_positions = 0;  // of pairs, used or not
+  const T* table = nullptr;
+  int64_t dim = 0;
+  uint64_t address_bits = 0;  // of what is read: gradients and embeddings
+};
+
+template <typename T>
+struct GpuGroupGradPlan {
+  std::vector<GpuTableGradPlan<T>> tables;
+  // Pairs of all columns, table by table. Where an id was dropped, or a row needs no filling, there
+  // is none.
+  int64_t num_positions = 0;
+  DeviceBuffer<int64_t> ids;                 // [num_positions]
+  DeviceBuffer<bool> is_used;                // [num_positions]
+  DeviceBuffer<ScaledRow<T>> pairs;          // [num_positions]
+  DeviceBuffer<ComputeType<T>> projections;  // [num_positions], or empty: no column clips
+  GpuUniquePlan unique;                      // of the positions
+};
+
+template <typename T>
+Status PlanGroupLookupGrad(const GpuExec& exec, const GroupGradInput<T>& in,
+                           GpuGroupGradPlan<T>* plan);
+
+template <typename T>
+Status RunGroupLookupGrad(const GpuExec& exec, const GpuGroupGradPlan<T>& plan,
+                          Span<const TableGrad<T>> grads);
+
 }  // namespace fused_embedding
 
 #endif  // FUSED_EMBEDDING_CORE_LOOKUP_GROUP_LOOKUP_GRAD_H_

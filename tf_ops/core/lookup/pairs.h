@@ -58,6 +58,13 @@ struct CombinedGrad {
   FE_INLINE const T* row(int64_t i) const { return data + i * stride; }
 };
 
+// Adds factor * row[0 .. dim) to a sum; nothing where `row` is null.
+template <typename T>
+struct ScaledRow {
+  const T* row = nullptr;
+  ComputeType<T> factor = 0;
+};
+
 struct PairGroups {
   Buffer<int32_t> splits;    // [num_groups + 1]
   Buffer<int32_t> order;     // [num_pairs] pairs group by group; empty when they came that way

@@ -6,15 +6,9 @@
 #include <cstdint>
 
 #include "tf_ops/core/base/cuda/kernel.cu.h"
+#include "tf_ops/core/lookup/pairs.h"
 
 namespace fused_embedding {
-
-// Adds factor * row[0 .. dim); nothing where `row` is null.
-template <typename T>
-struct ScaledRow {
-  const T* row = nullptr;
-  ComputeType<T> factor = 0;
-};
 
 // Adds kWidth values, from `offset`, of each of row_of(range.begin) ... row_of(range.end - 1), in
 // their order.

@@ -158,6 +158,8 @@ Status RunUnique(const GpuExec& exec, Span<const Id> ids, const GpuUniquePlan& p
                 plan.numbers.data(), raw_out);
 }
 
+template Status NumberFirst(const GpuExec&, const IdsOfTables<int64_t>&, GpuUniquePlan*);
+
 #define FE_INSTANTIATE(Id, Index)                                                        \
   template Status PlanUnique<Id, Index>(const GpuExec&, Span<const Id>, GpuUniquePlan*); \
   template Status RunUnique(const GpuExec&, Span<const Id>, const GpuUniquePlan&,        \
