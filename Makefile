@@ -20,12 +20,12 @@ SUMMARY := true
 endif
 STAGE := @$(PYTHON) tools/stage.py
 
-.PHONY: help demo test test-oldest lint wheel bazel sanitize qemu ci build core-tests clean
+.PHONY: help demo test test-oldest lint wheel bazel sanitize cuda-tests qemu ci build core-tests clean
 
 help:
 	@echo "make demo [DATA=train.tsv]           trains stock and fused on the same rows"
 	@echo "make demo ARGS=--embedding-variable  trains tables without a vocabulary on them"
-	@echo "make test | test-oldest | sanitize | qemu | lint     checks; make ci is all of them"
+	@echo "make test | test-oldest | sanitize | cuda-tests | qemu | lint     checks; make ci is all of them"
 	@echo "make wheel | bazel                                   builds dist/*.whl"
 
 .venv/.done: tools/requirements.txt
@@ -50,6 +50,10 @@ test-oldest:
 
 sanitize: .venv/.done
 	$(STAGE) sanitize tools/core_tests.sh $(BIN) $(JOBS) address,undefined
+	@$(SUMMARY)
+
+cuda-tests: .venv/.done
+	$(STAGE) cuda-tests tools/cuda_tests.sh $(BIN) $(JOBS)
 	@$(SUMMARY)
 
 qemu: build core-tests

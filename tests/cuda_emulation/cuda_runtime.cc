@@ -2,6 +2,7 @@
 // others, and blocks run one after the other.
 
 #include <cuda_runtime.h>
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -21,7 +22,7 @@
 namespace cuda_emulation {
 namespace {
 
-constexpr size_t kStackBytes = 256 * 1024;
+constexpr size_t kStackBytes = 64 * 1024;
 constexpr int kWarp = 32;
 
 [[noreturn]] void Die(const char* why) {
@@ -41,40 +42,60 @@ std::vector<unsigned> Order(unsigned size) {
 
 enum class State { kRuns, kWaitsForBlock, kWaitsForWarp, kEnded };
 
-struct Fiber {
-  ucontext_t context;
-  std::unique_ptr<char[]> stack = std::make_unique<char[]>(kStackBytes);
-  State state = State::kEnded;
-  uint32_t mask = 0;    // kWaitsForWarp: the lanes that it waits for
-  uint64_t passed = 0;  // to the other lanes
-};
-
 struct Stack {
   const void* memory = nullptr;
   size_t bytes = 0;
 };
 
-// Tells AddressSanitizer that the stack changes.
-void SwitchTo(ucontext_t* from, ucontext_t* to, const Stack& stack, bool ends) {
+// What runs on a stack of its own. It is entered by setcontext, which calls the system; from then
+// on switches are jumps.
+struct Context {
+  ucontext_t first;
+  jmp_buf jump;
+  bool has_run = false;
+  Stack stack;
+};
+
+void SwitchTo(Context* from, Context* to) {
 #ifdef __SANITIZE_ADDRESS__
   void* fake_stack = nullptr;
-  __sanitizer_start_switch_fiber(ends ? nullptr : &fake_stack, stack.memory, stack.bytes);
-  swapcontext(from, to);
+  __sanitizer_start_switch_fiber(&fake_stack, to->stack.memory, to->stack.bytes);
+#endif
+  from->has_run = true;
+  if (_setjmp(from->jump) == 0) {
+    if (to->has_run) _longjmp(to->jump, 1);
+    setcontext(&to->first);
+  }
+#ifdef __SANITIZE_ADDRESS__
   __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
-#else
-  (void)stack;
-  (void)ends;
-  swapcontext(from, to);
 #endif
 }
+
+// Runs one thread after the other.
+struct Fiber {
+  explicit Fiber(void (*main)()) {
+    context.stack = {memory.get(), kStackBytes};
+    getcontext(&context.first);
+    context.first.uc_stack.ss_sp = memory.get();
+    context.first.uc_stack.ss_size = kStackBytes;
+    context.first.uc_link = nullptr;
+    makecontext(&context.first, main, 0);
+  }
+
+  std::unique_ptr<char[]> memory = std::make_unique<char[]>(kStackBytes);
+  Context context;
+  State state = State::kEnded;
+  uint32_t mask = 0;    // kWaitsForWarp: the lanes that it waits for
+  uint64_t passed = 0;  // to the other lanes
+};
 
 class Block {
  public:
   void Run(unsigned num_threads, const std::function<void()>& thread) {
-    while (fibers_.size() < num_threads) fibers_.push_back(std::make_unique<Fiber>());
+    while (fibers_.size() < num_threads) fibers_.push_back(std::make_unique<Fiber>(&Block::Main));
     num_threads_ = num_threads;
     thread_ = &thread;
-    for (unsigned i = 0; i < num_threads; ++i) Prepare(fibers_[i].get());
+    for (unsigned i = 0; i < num_threads; ++i) fibers_[i]->state = State::kRuns;
     const std::vector<unsigned> order = Order(num_threads);
     for (unsigned num_ended = 0; num_ended < num_threads;) {
       bool has_run = false;
@@ -97,7 +118,7 @@ class Block {
   void Yield(State state) {
     Fiber& fiber = current();
     fiber.state = state;
-    SwitchTo(&fiber.context, &scheduler_, scheduler_stack_, false);
+    SwitchTo(&fiber.context, &scheduler_);
   }
 
   void WaitForBlock() {
@@ -127,19 +148,9 @@ class Block {
   }
 
  private:
-  void Prepare(Fiber* fiber) {
-    fiber->state = State::kRuns;
-    getcontext(&fiber->context);
-    fiber->context.uc_stack.ss_sp = fiber->stack.get();
-    fiber->context.uc_stack.ss_size = kStackBytes;
-    fiber->context.uc_link = nullptr;
-    makecontext(&fiber->context, &Block::Main, 0);
-  }
-
   void Resume(unsigned thread) {
     threadIdx = {thread, 0, 0};
-    SwitchTo(&scheduler_, &fibers_[thread]->context, {fibers_[thread]->stack.get(), kStackBytes},
-             false);
+    SwitchTo(&scheduler_, &fibers_[thread]->context);
   }
 
   static void Main();
@@ -147,21 +158,20 @@ class Block {
   std::vector<std::unique_ptr<Fiber>> fibers_;
   unsigned num_threads_ = 0;
   const std::function<void()>* thread_ = nullptr;
-  ucontext_t scheduler_;
-  Stack scheduler_stack_;
+  Context scheduler_;
 };
 
 Block block;
 
 void Block::Main() {
 #ifdef __SANITIZE_ADDRESS__
-  __sanitizer_finish_switch_fiber(nullptr, &block.scheduler_stack_.memory,
-                                  &block.scheduler_stack_.bytes);
+  Stack* scheduler_stack = &block.scheduler_.stack;
+  __sanitizer_finish_switch_fiber(nullptr, &scheduler_stack->memory, &scheduler_stack->bytes);
 #endif
-  (*block.thread_)();
-  Fiber& fiber = block.current();
-  fiber.state = State::kEnded;
-  SwitchTo(&fiber.context, &block.scheduler_, block.scheduler_stack_, true);
+  for (;;) {
+    (*block.thread_)();
+    block.Yield(State::kEnded);
+  }
 }
 
 std::deque<std::function<void()>> stream;

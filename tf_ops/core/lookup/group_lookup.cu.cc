@@ -146,9 +146,9 @@ __device__ void CombineRows(const ColumnRun<T>& run, const ColumnGroups<T>& grou
   if (row < run.laid_out.column.num_rows) CombineRow<kWidth>(run, groups, lanes, row);
 }
 
-// Eighty registers a thread: sums, four rows in flight and the column. double needs some more.
+// Doubles need more registers.
 template <typename T>
-constexpr int kMinCombineBlocks = sizeof(ComputeType<T>) == 8 ? 2 : 3;
+constexpr int kMinCombineBlocks = sizeof(ComputeType<T>) == 8 ? 2 : kMinBlocks;
 
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize, kMinCombineBlocks<T>)

@@ -126,11 +126,8 @@ class TileSum {
   bool is_continued_ = false;  // the last id of the tile is that behind it
 };
 
-// Eighty registers a thread: sums, four rows in flight and what is known of them.
-constexpr int kMinTileBlocks = 3;
-
 template <bool kIsClipped, typename T>
-__global__ void __launch_bounds__(kBlockSize, kMinTileBlocks)
+__global__ void __launch_bounds__(kBlockSize, kMinBlocks)
     SumTilesKernel(SortedPairs<T> in, const TableWork<T>* __restrict__ tables, int64_t num_tables) {
   const TableWork<T>& work = ItemOfBlock(tables, num_tables, &TableWork<T>::tile_blocks);
   const Lanes lanes(work.num_lanes);

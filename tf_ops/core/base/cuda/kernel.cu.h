@@ -29,7 +29,7 @@ struct Range {
 // Of several items that share a grid, in the order of their blocks, that of this block.
 template <typename Item, typename Base>
 __device__ inline const Item& ItemOfBlock(const Item* items, int64_t num_items,
-                                          Range Base::*blocks) {
+                                          Range Base::* blocks) {
   int64_t low = 0, high = num_items - 1;
   while (low < high) {
     const int64_t middle = (low + high) / 2;

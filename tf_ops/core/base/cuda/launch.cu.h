@@ -19,9 +19,10 @@ namespace fused_embedding {
 
 // Threads of a block, of every kernel: eight blocks fill a multiprocessor.
 constexpr int kBlockSize = 256;
-// Blocks of a kernel that holds rows in registers: 64 for each thread. Half the threads with four
-// loads each in flight cover the latency of memory; aiming at more of them, ptxas spills.
-constexpr int kMinBlocks = 4;
+// Blocks on a multiprocessor of a kernel that holds rows in registers: 80 for each thread. A third
+// of the threads that there could be, with four loads each in flight, cover the latency of memory;
+// aiming at more of them, ptxas spills.
+constexpr int kMinBlocks = 3;
 
 inline Status CudaStatus(cudaError_t error, const char* what) {
   switch (static_cast<int>(error)) {
