@@ -1,6 +1,7 @@
 #include "tf_ops/core/base/dtype.h"
 
 #include "tests/cpp/core_testing.h"
+#include "tf_ops/core/base/simd.h"
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>

@@ -137,10 +137,6 @@ template <typename T>
 T __ldg(const T* address) {
   return *address;
 }
-template <typename T>
-void __stcs(T* address, T value) {
-  *address = value;
-}
 
 cudaError_t cudaMalloc(void** memory, size_t bytes);
 cudaError_t cudaFree(void* memory);

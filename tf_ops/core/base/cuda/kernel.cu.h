@@ -47,7 +47,8 @@ __device__ inline const Item& ItemOfBlock(const Item* items, int64_t num_items,
 struct Lanes {
   int size, lane;
 
-  __device__ explicit Lanes(int size) : size(size), lane(static_cast<int>(threadIdx.x) % size) {}
+  __device__ explicit Lanes(int size)
+      : size(size), lane(static_cast<int>(threadIdx.x) & (size - 1)) {}
 
   // Which of such groups this is in its block, and how many those are.
   __device__ int64_t group() const { return static_cast<int>(threadIdx.x) / size; }
@@ -90,7 +91,7 @@ struct RowVector {
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) sums[i] += factor * Load(values[i]);
   }
-  // scale * sums, rounded. Nothing reads the results of a kernel soon: the cache is for tables.
+  // scale * sums, rounded once.
   __device__ static void StoreTo(ComputeType<T> scale, const ComputeType<T>* sums, T* row) {
     T values[kWidth];
 #pragma unroll
