@@ -20,12 +20,12 @@ SUMMARY := true
 endif
 STAGE := @$(PYTHON) tools/stage.py
 
-.PHONY: help demo test test-oldest lint wheel bazel sanitize cuda-tests qemu ci build core-tests clean
+.PHONY: help demo test test-oldest lint wheel bazel sanitize cuda cuda-tests qemu ci build core-tests clean
 
 help:
 	@echo "make demo [DATA=train.tsv]           trains stock and fused on the same rows"
 	@echo "make demo ARGS=--embedding-variable  trains tables without a vocabulary on them"
-	@echo "make test | test-oldest | sanitize | cuda-tests | qemu | lint     checks; make ci is all of them"
+	@echo "make test | test-oldest | sanitize | cuda | cuda-tests | qemu | lint     checks; make ci is all of them"
 	@echo "make wheel | bazel                                   builds dist/*.whl"
 
 .venv/.done: tools/requirements.txt
@@ -50,6 +50,10 @@ test-oldest:
 
 sanitize: .venv/.done
 	$(STAGE) sanitize tools/core_tests.sh $(BIN) $(JOBS) address,undefined
+	@$(SUMMARY)
+
+cuda: .venv/.done
+	$(STAGE) cuda tools/cuda.sh $(BIN) $(JOBS)
 	@$(SUMMARY)
 
 cuda-tests: .venv/.done
@@ -81,5 +85,6 @@ ci:
 	    status=$$?; $(PYTHON) tools/stage.py --summary && exit $$status
 
 clean:
-	rm -rf build dist .venv .venv-oldest python/*.egg-info
+	rm -rf build dist .venv .venv-oldest .venv-cuda python/*.egg-info
 	rm -f python/fused_embedding/_ops.so python/fused_embedding/_build_info.py
+	rm -f python/fused_embedding/_ops_cuda.so python/fused_embedding/_ops_cuda.json

@@ -32,7 +32,10 @@ BUILD_BASE = tempfile.TemporaryDirectory(prefix="fused_embedding-")
 
 
 class CMakeBuild(build_ext):
-    """Builds the one native library; FE_PREBUILT_DIR is where Bazel has put it already."""
+    """Builds the native library; FE_PREBUILT_DIR is where Bazel has put it already.
+
+    FE_CUDA=ON also builds the one for GPUs, for FE_CUDA_ARCHITECTURES.
+    """
 
     def get_ext_filename(self, fullname: str) -> str:
         """The library has no Python ABI in its name: it never calls Python."""
@@ -53,9 +56,14 @@ class CMakeBuild(build_ext):
             "FE_TENSORFLOW_PATH": TENSORFLOW.path,
             "FE_OUTPUT_DIR": target,
         }
+        targets = ["ops"]
+        if os.environ.get("FE_CUDA"):
+            names = ("FE_CUDA", "FE_CUDA_ARCHITECTURES")
+            options |= {name: os.environ[name] for name in names if name in os.environ}
+            targets.append("ops_cuda")
         configure = ["cmake", "-S", ROOT, "-B", build, "-G", "Ninja"]
         subprocess.run([*configure, *(f"-D{k}={v}" for k, v in options.items())], check=True)
-        subprocess.run(["cmake", "--build", build], check=True)
+        subprocess.run(["cmake", "--build", build, "--target", *targets], check=True)
 
 
 class Py3Wheel(bdist_wheel):

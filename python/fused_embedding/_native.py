@@ -1,10 +1,12 @@
-"""Loads `_ops.so`, after checking that it fits the TensorFlow that is running."""
+"""Loads `_ops.so`, after checking that it fits the TensorFlow that is running, and GPU kernels."""
 
 import importlib
 import pathlib
 import types
 
 import tensorflow as tf
+
+from fused_embedding import _cuda
 
 _LIBRARY = pathlib.Path(__file__).with_name("_ops.so")
 
@@ -36,7 +38,9 @@ def _load() -> types.ModuleType:
             "with `pip install --force-reinstall --no-deps .` in the source folder, or "
             f'`pip install "tensorflow-cpu=={_minor(built_for)}.*"`'
         )
-    return tf.load_op_library(str(_LIBRARY))
+    loaded = tf.load_op_library(str(_LIBRARY))
+    _cuda.load_kernels(_LIBRARY.with_name("_ops_cuda.so"))
+    return loaded
 
 
 ops = _load()

@@ -36,6 +36,25 @@ struct PairsInput {
   Buffer<ComputeType<CoreType<T>>> weights;  // [num_pairs] where they are of another type
 };
 
+// The inputs of either version, checked without a look at the data, for any device. ReadShards also
+// sets what `attrs` say.
+template <typename T>
+Status ReadShards(tensorflow::OpKernelContext* ctx, const PostLookupAttrs& attrs, int64_t num_rows,
+                  PairsInput<T>* in);
+// v1: of each shard; `weights` may be none. `flags` are empty where no row is made zero.
+struct ShardInputs {
+  tensorflow::OpInputList indices, weights;
+  Span<const int32_t> flags;
+};
+Status ReadShardInputs(tensorflow::OpKernelContext* ctx, const PostLookupAttrs& attrs,
+                       int64_t num_rows, const std::vector<int64_t>& shard_sizes,
+                       ShardInputs* inputs);
+// v2: all but the weights, which are null where there are none. The permutation is empty with one
+// shard.
+template <typename T>
+Status ReadInputsV2(tensorflow::OpKernelContext* ctx, const PostLookupAttrs& attrs,
+                    PairsInput<T>* in, const tensorflow::Tensor** weights);
+
 // Reads emb_shards, partitioned_indices, row_empty_and_invalid_flags and partitioned_weights.
 template <typename T>
 Status ReadPairsV1(tensorflow::OpKernelContext* ctx, const PostLookupAttrs& attrs, int64_t num_rows,
@@ -47,11 +66,18 @@ template <typename T>
 Status ReadPairsV2(tensorflow::OpKernelContext* ctx, const PostLookupAttrs& attrs, int64_t num_rows,
                    PairsInput<T>* in);
 
-// Allocates outputs 0 .. P-1 with the shapes of emb_shards, for their gradients, and points at the
-// row of each unique id (v1: pair) in them.
+// Allocates outputs 0 .. P-1 with the shapes of emb_shards, for their gradients.
 template <typename T>
 Status AllocateGradShards(tensorflow::OpKernelContext* ctx, const PairsInput<T>& in,
-                          Buffer<CoreType<T>*>* rows);
+                          std::vector<CoreType<T>*>* shards);
+
+// Points at the row of each unique id (v1: pair) in matrices of the shapes of emb_shards.
+template <typename T>
+Status LocateGradRows(const PairsInput<T>& in, const std::vector<CoreType<T>*>& shards,
+                      Buffer<CoreType<T>*>* rows);
+
+// What errors of v1 call the rows of the pairs.
+constexpr char kConcatenatedIndices[] = "concat(partitioned_indices)";
 
 // top_grad must be a matrix [num_rows, dim] of the width of emb_shards.
 Status ReadTopGrad(tensorflow::OpKernelContext* ctx, int64_t* num_rows);

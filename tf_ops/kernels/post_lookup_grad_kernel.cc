@@ -1,3 +1,5 @@
+#include <vector>
+
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tf_ops/core/lookup/post_lookup_grad.h"
 #include "tf_ops/kernels/pairs_input.h"
@@ -29,8 +31,10 @@ class PostLookupGradOp : public tensorflow::OpKernel {
     PostLookupGradPlan<CoreType<T>> plan;
     FE_REQUIRES_OK(ctx, PlanPostLookupGrad(in.pairs, InputSpan<int32_t>(*feature_nums), &plan));
 
+    std::vector<CoreType<T>*> shards;
     Buffer<CoreType<T>*> rows_grad;
-    FE_REQUIRES_OK(ctx, AllocateGradShards(ctx, in, &rows_grad));
+    FE_REQUIRES_OK(ctx, AllocateGradShards(ctx, in, &shards));
+    FE_REQUIRES_OK(ctx, LocateGradRows(in, shards, &rows_grad));
     RunPostLookupGrad(TfExec(ctx), in.pairs, plan, InputSpan<T>(ctx->input(0)),
                       {rows_grad.data(), rows_grad.size()});
   }

@@ -23,10 +23,7 @@ Status ReadRowsUpToLastId(OpKernelContext* ctx, int64_t* num_rows) {
   int64_t last = -1;
   for (int64_t i = 0; i < indices->dim_size(0); ++i) {
     if (rows(i, 0) < std::max<int64_t>(last, 0)) {
-      return InvalidArgument(
-          "rows must be non-negative and non-decreasing, but "
-          "indices_before_unique[",
-          i, ", 0] = ", rows(i, 0), " follows ", last, "; call tf.sparse.reorder first");
+      return RowDecreases("indices_before_unique", i, rows(i, 0), last);
     }
     last = rows(i, 0);
   }

@@ -1,114 +1,38 @@
-#include "tensorflow/core/framework/op_kernel.h"
-#include "tf_ops/core/lookup/prune_and_fill.h"
-#include "tf_ops/kernels/sparse_inputs.h"
-#include "tf_ops/kernels/tf_adapters.h"
+#include "tf_ops/kernels/prune_and_fill_kernel.h"
 
 namespace fused_embedding {
 namespace {
 
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-
-template <typename W>
-class PruneAndFillOp : public tensorflow::OpKernel {
+class CpuPruneAndFill {
  public:
-  explicit PruneAndFillOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
-    attrs_.fill = GetAttr<bool>(ctx, "fill_empty_row");
-    attrs_.prune = GetAttr<bool>(ctx, "prune");
-    attrs_.default_id = GetAttr<int64_t>(ctx, "default_id");
-    attrs_.default_weight = GetAttr<float>(ctx, "default_weight");
-    use_weights_ = GetAttr<bool>(ctx, "use_sparse_weights");
-    attrs_.prune_weights = use_weights_ && GetAttr<bool>(ctx, "prune_sparse_weights");
+  explicit CpuPruneAndFill(tensorflow::OpKernelContext*) {}
+
+  template <typename Weight>
+  Status Plan(const PruneAndFillInput<Weight>& in, Span<bool> is_row_empty,
+              PruneAndFillPlan* plan) {
+    FE_RETURN_IF_ERROR(PlanPruneAndFill(in, is_row_empty, plan));
+    plan_ = *plan;
+    return Status();
   }
 
-  void Compute(OpKernelContext* ctx) override {
-    const Tensor& ids = ctx->input(0);
-    const Tensor& indices = ctx->input(1);
-    const Tensor& weights = ctx->input(3);
-    PruneAndFillInput<CoreType<W>> in = attrs_;
-    FE_REQUIRES_OK(ctx, CheckIdsAndIndices(ids, indices));
-    FE_REQUIRES_OK(ctx, ReadNumRows(ctx->input(2), &in.num_rows));
-    in.ids = InputSpan<int64_t>(ids);
-    in.indices = InputSpan<int64_t>(indices);
-    if (use_weights_) {
-      FE_REQUIRES_OK(ctx, CheckVector("sp_weights_values", weights));
-      in.weights = InputSpan<W>(weights);
-      OP_REQUIRES(
-          ctx, in.weights.size == in.ids.size,
-          ToTfStatus(InvalidArgument("sp_weights_values must hold one weight for each of the ",
-                                     in.ids.size, " ids, but has ", in.weights.size)));
-    }
+  template <typename Weight>
+  Status Run(const PruneAndFillInput<Weight>& in, Span<const bool> is_row_empty,
+             const PruneAndFillOutput<Weight>& out) const {
+    RunPruneAndFill(in, plan_, is_row_empty, out);
+    return Status();
+  }
 
-    Tensor* is_row_empty = nullptr;
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 3, {in.num_rows}, &is_row_empty));
-    PruneAndFillPlan plan;
-    FE_REQUIRES_OK(ctx, PlanPruneAndFill(in, OutputSpan<bool>(is_row_empty), &plan));
-
-    if (plan.num_kept == in.ids.size && plan.num_filled == 0) {  // nothing changes: no copy
-      ctx->set_output(0, ids);
-      ctx->set_output(1, indices);
-      ctx->set_output(2, weights);
-      return;
-    }
-    Tensor* ids_out = nullptr;
-    Tensor* indices_out = nullptr;
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, {plan.nnz_out()}, &ids_out));
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 1, {plan.nnz_out(), 2}, &indices_out));
-    PruneAndFillOutput<CoreType<W>> out{
-        OutputSpan<int64_t>(ids_out), OutputSpan<int64_t>(indices_out), {}};
-    if (use_weights_) {
-      Tensor* weights_out = nullptr;
-      OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 2, {plan.nnz_out()}, &weights_out));
-      out.weights = OutputSpan<W>(weights_out);
-    } else {
-      ctx->set_output(2, weights);
-    }
-    RunPruneAndFill(in, plan, InputSpan<bool>(*is_row_empty), out);
+  template <typename Weight>
+  Status Grad(const PruneAndFillInput<Weight>& in, Span<const Weight> kept_grad,
+              Span<Weight> weights_grad) const {
+    return PruneAndFillGrad(in, kept_grad, weights_grad);
   }
 
  private:
-  PruneAndFillInput<CoreType<W>> attrs_;
-  bool use_weights_;
+  PruneAndFillPlan plan_;
 };
 
-template <typename W>
-class PruneAndFillGradOp : public tensorflow::OpKernel {
- public:
-  explicit PruneAndFillGradOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
-    attrs_.prune = GetAttr<bool>(ctx, "prune");
-    attrs_.prune_weights = GetAttr<bool>(ctx, "prune_sparse_weights");
-  }
-
-  void Compute(OpKernelContext* ctx) override {
-    const Tensor& ids = ctx->input(0);
-    const Tensor& weights = ctx->input(1);
-    OP_REQUIRES(ctx, ids.dims() == 1 && ids.shape() == weights.shape(),
-                ToTfStatus(InvalidArgument(
-                    "sp_values and sp_weights_values must be vectors of one length, got shapes ",
-                    ids.shape().DebugString(), " and ", weights.shape().DebugString())));
-    FE_REQUIRES_OK(ctx, CheckVector("grad", ctx->input(2)));
-    PruneAndFillInput<CoreType<W>> in = attrs_;
-    in.ids = InputSpan<int64_t>(ids);
-    in.weights = InputSpan<W>(weights);
-    Tensor* weights_grad = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, ids.shape(), &weights_grad));
-    FE_REQUIRES_OK(ctx,
-                   PruneAndFillGrad(in, InputSpan<W>(ctx->input(2)), OutputSpan<W>(weights_grad)));
-  }
-
- private:
-  PruneAndFillInput<CoreType<W>> attrs_;
-};
-
-#define FE_REGISTER(W)                                                                             \
-  REGISTER_KERNEL_BUILDER(                                                                         \
-      Name("PruneInvalidAndFillEmptyRows").Device(tensorflow::DEVICE_CPU).TypeConstraint<W>("Tw"), \
-      PruneAndFillOp<W>);                                                                          \
-  REGISTER_KERNEL_BUILDER(Name("PruneInvalidAndFillEmptyRowsGrad")                                 \
-                              .Device(tensorflow::DEVICE_CPU)                                      \
-                              .TypeConstraint<W>("Tw"),                                            \
-                          PruneAndFillGradOp<W>);
+#define FE_REGISTER(W) FE_REGISTER_PRUNE_AND_FILL(tensorflow::DEVICE_CPU, CpuPruneAndFill, W)
 FE_FOR_EACH_TF_VALUE_TYPE(FE_REGISTER)
 #undef FE_REGISTER
 

@@ -1,43 +1,30 @@
-#include "tensorflow/core/framework/op_kernel.h"
-#include "tf_ops/core/lookup/unique.h"
-#include "tf_ops/kernels/sparse_inputs.h"
-#include "tf_ops/kernels/tf_adapters.h"
+#include "tf_ops/kernels/unique_kernel.h"
 
 namespace fused_embedding {
 namespace {
 
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-
 template <typename Id, typename Index>
-class UniqueOp : public tensorflow::OpKernel {
+class CpuUnique {
  public:
-  using OpKernel::OpKernel;
+  explicit CpuUnique(tensorflow::OpKernelContext* ctx) : exec_(ctx) {}
 
-  void Compute(OpKernelContext* ctx) override {
-    const Tensor& ids = ctx->input(0);
-    FE_REQUIRES_OK(ctx, CheckVector("input", ids));
-    Tensor* unique_idx = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(1, ids.shape(), &unique_idx));
-    UniquePlan<Id> plan;
-    FE_REQUIRES_OK(
-        ctx, PlanUnique(TfExec(ctx), InputSpan<Id>(ids), OutputSpan<Index>(unique_idx), &plan));
-
-    Tensor* unique_ids = nullptr;
-    Tensor* counts = nullptr;
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, {plan.num_unique}, &unique_ids));
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 2, {plan.num_unique}, &counts));
-    RunUnique(plan, InputSpan<Index>(*unique_idx), OutputSpan<Id>(unique_ids),
-              OutputSpan<Index>(counts));
+  Status Plan(Span<const Id> ids, Span<Index> unique_idx, int64_t* num_unique) {
+    FE_RETURN_IF_ERROR(PlanUnique(exec_, ids, unique_idx, &plan_));
+    *num_unique = plan_.num_unique;
+    return Status();
   }
+
+  Status Run(Span<const Id>, Span<Index> unique_idx, Span<Id> unique_ids, Span<Index> counts) {
+    RunUnique<Id, Index>(plan_, unique_idx, unique_ids, counts);
+    return Status();
+  }
+
+ private:
+  TfExec exec_;
+  UniquePlan<Id> plan_;
 };
 
-#define FE_REGISTER(Id, Index)                                       \
-  REGISTER_KERNEL_BUILDER(Name("UniqueWithCountsV3")                 \
-                              .Device(tensorflow::DEVICE_CPU)        \
-                              .TypeConstraint<Id>("KeyType")         \
-                              .TypeConstraint<Index>("CounterType"), \
-                          UniqueOp<Id, Index>);
+#define FE_REGISTER(Id, Index) FE_REGISTER_UNIQUE(tensorflow::DEVICE_CPU, CpuUnique, Id, Index)
 FE_REGISTER(int32_t, int32_t)
 FE_REGISTER(int32_t, int64_t)
 FE_REGISTER(int64_t, int32_t)

@@ -36,6 +36,17 @@ Status GroupPairs(const Keys& keys, int64_t num_groups, PairGroups* groups) {
 
 }  // namespace
 
+Status BadPermutation(int64_t entry, int64_t shard, int64_t position, bool occurs_twice) {
+  return InvalidArgument("partition_permutation[", entry, "] = (", shard, ", ", position,
+                         occurs_twice ? ") occurs twice" : ") is no row of emb_shards",
+                         "; pass the one that PartitionWithPermutation returned");
+}
+
+Status RowDecreases(const char* name, int64_t position, int64_t row, int64_t previous) {
+  return InvalidArgument("rows must be non-negative and non-decreasing, but ", name, "[", position,
+                         ", 0] = ", row, " follows ", previous, "; call tf.sparse.reorder first");
+}
+
 Status CheckNumPairs(int64_t num_pairs) {
   if (num_pairs <= std::numeric_limits<int32_t>::max()) return Status();
   return InvalidArgument("at most ", std::numeric_limits<int32_t>::max(),

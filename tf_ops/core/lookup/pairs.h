@@ -85,6 +85,11 @@ Status CheckPairs(const Pairs<T>& pairs);
 Status NoSuchUnique(int64_t position, int64_t unique, int64_t num_unique);
 Status NoSuchRowId(const char* name, int64_t position, int64_t row, int64_t num_rows);
 
+// The errors of an entry of a permutation, and of a row that follows `previous`, -1 for none, where
+// rows must not decrease.
+Status BadPermutation(int64_t entry, int64_t shard, int64_t position, bool occurs_twice);
+Status RowDecreases(const char* name, int64_t position, int64_t row, int64_t previous);
+
 // One lookup has at most 2^31 - 1 pairs.
 Status CheckNumPairs(int64_t num_pairs);
 

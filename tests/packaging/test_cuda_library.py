@@ -1,0 +1,130 @@
+"""Which kernels `_ops_cuda.so` registers, and when it is loaded at all."""
+
+import json
+import pathlib
+import re
+
+import pytest
+import tensorflow as tf
+from tensorflow.python.framework.kernels import get_registered_kernels_for_op
+
+import fused_embedding as fe
+from fused_embedding import _cuda
+
+LIBRARY = pathlib.Path(fe.__file__).with_name("_ops_cuda.so")
+IS_CUDA_BUILD = tf.sysconfig.get_build_info()["is_cuda_build"]
+# The ops that run on a GPU, and the types of each that have kernels of their own.
+VALUES = {tf.float32, tf.float64, tf.float16, tf.bfloat16}
+IDS = {tf.int32, tf.int64}
+GPU_OPS = {
+    "FusedEmbeddingGather": {"Tid": IDS},
+    "FusedEmbeddingResourceGather": {"Tid": IDS},
+    "PartitionWithPermutation": {},
+    "PruneInvalidAndFillEmptyRows": {"Tw": VALUES},
+    "PruneInvalidAndFillEmptyRowsGrad": {"Tw": VALUES},
+    "UniqueWithCountsV3": {"KeyType": IDS, "CounterType": IDS},
+}
+
+
+def registered(op: str, device: str) -> set[frozenset[tuple[str, tf.DType]]]:
+    """The constraints of the kernels of an op, each a set of pairs of an attr and a type."""
+    return {
+        frozenset(
+            (constraint.name, tf.as_dtype(dtype))
+            for constraint in kernel.constraint
+            for dtype in constraint.allowed_values.list.type
+        )
+        for kernel in get_registered_kernels_for_op(op).kernel
+        if kernel.device_type == device
+    }
+
+
+@pytest.mark.skipif(
+    not (IS_CUDA_BUILD and LIBRARY.exists()),
+    reason="needs TensorFlow with CUDA and _ops_cuda.so: make cuda",
+)
+@pytest.mark.parametrize("op", GPU_OPS)
+def test_gpu_has_the_kernels_of_the_cpu(op):
+    kernels = registered(op, "GPU")
+    assert kernels == registered(op, "CPU")
+    found = {}
+    for constraint in kernels:
+        for attr, dtype in constraint:
+            found.setdefault(attr, set()).add(dtype)
+    assert found == GPU_OPS[op]
+
+
+@pytest.mark.parametrize(
+    ("architectures", "runs_on"),
+    [
+        (["75-real", "90-real"], {(7, 5), (9, 0)}),
+        (["80-real"], {(8, 0), (8, 6), (8, 9)}),
+        (["80"], {(8, 0), (8, 6), (8, 9), (9, 0), (10, 0)}),
+        (["89-virtual"], {(8, 9), (9, 0), (10, 0)}),
+        (["90a-real"], {(9, 0)}),
+        ([], set()),
+    ],
+)
+def test_knows_which_gpus_its_code_runs_on(architectures, runs_on):
+    capabilities = [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0)]
+    assert {c for c in capabilities if _cuda._has_code_for(c, architectures)} == runs_on
+
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    """Pretends that there is a TensorFlow, a driver, a GPU and a library; returns what happened."""
+
+    def pretend(*, is_cuda_build=True, driver=13000, capability=(9, 0), is_built=True, fails=False):
+        loaded, warnings = [], []
+
+        def load(path):
+            if fails:
+                raise tf.errors.NotFoundError(None, None, "undefined symbol")
+            loaded.append(path)
+
+        monkeypatch.setattr(
+            tf.sysconfig, "get_build_info", lambda: {"is_cuda_build": is_cuda_build}
+        )
+        monkeypatch.setattr(tf, "load_op_library", load)
+        monkeypatch.setattr(_cuda, "_driver_version", lambda: driver)
+        monkeypatch.setattr(_cuda, "_compute_capabilities", lambda: [capability])
+        monkeypatch.setattr(
+            _cuda.logging, "warning", lambda *args: warnings.append(args[0] % args[1:])
+        )
+        library = tmp_path / "_ops_cuda.so"
+        if is_built:
+            library.touch()
+            built = {"cuda_version": "13.0.88", "architectures": ["80-real", "90-real"]}
+            library.with_suffix(".json").write_text(json.dumps(built))
+        _cuda.load_kernels(library)
+        return loaded, warnings
+
+    return pretend
+
+
+@pytest.mark.parametrize("changed", [{}, {"driver": 13010}, {"driver": None}])
+def test_loads_where_it_can(machine, changed):
+    loaded, warnings = machine(**changed)
+    assert [pathlib.Path(path).name for path in loaded] == ["_ops_cuda.so"]
+    assert not warnings
+
+
+@pytest.mark.parametrize("changed", [{"is_cuda_build": False}, {"is_built": False, "driver": None}])
+def test_says_nothing_where_no_gpu_could_be_used(machine, changed):
+    assert machine(**changed) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"is_built": False}, "was built without CUDA; build it as docs/building.md says"),
+        ({"driver": 12040}, "driver of the GPU is for CUDA 12, but .* 13.0.88; update the driver"),
+        ({"capability": (7, 5)}, "compute capability 7.5, .* 80-real, 90-real; .*ARCHITECTURES=75"),
+        ({"fails": True}, "undefined symbol; build it again"),
+    ],
+)
+def test_says_once_why_gpus_are_not_used(machine, changed, message):
+    loaded, warnings = machine(**changed)
+    assert not loaded
+    (warning,) = warnings
+    assert re.search("only the CPU.*" + message, warning)
