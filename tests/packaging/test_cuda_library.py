@@ -18,7 +18,11 @@ VALUES = {tf.float32, tf.float64, tf.float16, tf.bfloat16}
 IDS = {tf.int32, tf.int64}
 GPU_OPS = {
     "FusedEmbeddingGather": {"Tid": IDS},
+    "FusedEmbeddingGroupLookup": {"T": VALUES},
+    "FusedEmbeddingGroupLookupGrad": {"T": VALUES},
     "FusedEmbeddingResourceGather": {"Tid": IDS},
+    "FusedEmbeddingResourceGroupLookup": {"dtype": VALUES},
+    "FusedEmbeddingResourceGroupLookupGrad": {"dtype": VALUES},
     "PartitionWithPermutation": {},
     "PruneInvalidAndFillEmptyRows": {"Tw": VALUES},
     "PruneInvalidAndFillEmptyRowsGrad": {"Tw": VALUES},

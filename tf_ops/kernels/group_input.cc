@@ -6,7 +6,6 @@
 
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tf_ops/kernels/sparse_inputs.h"
-#include "tf_ops/kernels/weight_values.h"
 
 namespace fused_embedding {
 namespace {
@@ -76,10 +75,10 @@ void SetOptions(const GroupAttrs& attrs, size_t c, GroupColumn<CoreType<T>>* col
 }
 
 template <typename T>
-Status ReadGroupWeights(OpKernelContext* ctx, const GroupAttrs& attrs, GroupInput<T>* in) {
+Status ReadGroupWeights(OpKernelContext* ctx, const GroupAttrs& attrs,
+                        const WeightReader<T>& read_weights, GroupInput<T>* in) {
   OpInputList weights;
   FE_RETURN_IF_ERROR(InputList(ctx, "sp_weights", &weights));
-  in->weights.resize(attrs.weighted_columns.size());
   for (size_t i = 0; i < attrs.weighted_columns.size(); ++i) {
     const int64_t c = attrs.weighted_columns[i];
     auto& column = in->columns[static_cast<size_t>(c)];
@@ -88,7 +87,7 @@ Status ReadGroupWeights(OpKernelContext* ctx, const GroupAttrs& attrs, GroupInpu
       return InvalidArgument("column ", c, ": sp_weights must hold one weight for each of the ",
                              column.nnz(), " ids, got shape ", of_column.shape().DebugString());
     }
-    FE_RETURN_IF_ERROR(ReadWeights(of_column, &in->weights[i], &column.weights));
+    FE_RETURN_IF_ERROR(read_weights(of_column, &column.weights));
   }
   return Status();
 }
@@ -218,7 +217,8 @@ absl::Status GroupTables::ReadVariables(OpKernelContext* ctx, tensorflow::DataTy
 }
 
 template <typename T>
-Status ReadGroup(OpKernelContext* ctx, const GroupAttrs& attrs, GroupInput<T>* in) {
+Status ReadGroup(OpKernelContext* ctx, const GroupAttrs& attrs, const WeightReader<T>& read_weights,
+                 GroupInput<T>* in) {
   OpInputList values, indices, dense_shapes;
   FE_RETURN_IF_ERROR(InputList(ctx, "sp_values", &values));
   FE_RETURN_IF_ERROR(InputList(ctx, "sp_indices", &indices));
@@ -233,7 +233,7 @@ Status ReadGroup(OpKernelContext* ctx, const GroupAttrs& attrs, GroupInput<T>* i
     column.row_ids = {InputSpan<int64_t>(indices[c]).data, column.nnz(), stride, "sp_indices"};
     SetOptions<T>(attrs, static_cast<size_t>(c), &column);
   }
-  return ReadGroupWeights(ctx, attrs, in);
+  return ReadGroupWeights(ctx, attrs, read_weights, in);
 }
 
 template <typename T>
@@ -297,12 +297,13 @@ Status ReadCombinedGrads(OpKernelContext* ctx, const GroupInput<T>& in,
   return Status();
 }
 
-#define FE_INSTANTIATE(T)                                                             \
-  template Status ReadGroup(OpKernelContext*, const GroupAttrs&, GroupInput<T>*);     \
-  template void SetTables(const GroupAttrs&, const GroupTables&, GroupInput<T>*);     \
-  template absl::Status AllocateCombined(OpKernelContext*, const GroupInput<T>&, int, \
-                                         std::vector<CombinedOut<CoreType<T>>>*);     \
-  template Status ReadCombinedGrads(OpKernelContext*, const GroupInput<T>&,           \
+#define FE_INSTANTIATE(T)                                                                \
+  template Status ReadGroup(OpKernelContext*, const GroupAttrs&, const WeightReader<T>&, \
+                            GroupInput<T>*);                                             \
+  template void SetTables(const GroupAttrs&, const GroupTables&, GroupInput<T>*);        \
+  template absl::Status AllocateCombined(OpKernelContext*, const GroupInput<T>&, int,    \
+                                         std::vector<CombinedOut<CoreType<T>>>*);        \
+  template Status ReadCombinedGrads(OpKernelContext*, const GroupInput<T>&,              \
                                     std::vector<CombinedGrad<CoreType<T>>>*);
 FE_FOR_EACH_TF_VALUE_TYPE(FE_INSTANTIATE)
 #undef FE_INSTANTIATE

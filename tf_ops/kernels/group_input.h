@@ -3,6 +3,7 @@
 #ifndef FUSED_EMBEDDING_KERNELS_GROUP_INPUT_H_
 #define FUSED_EMBEDDING_KERNELS_GROUP_INPUT_H_
 
+#include <functional>
 #include <vector>
 
 #include "tensorflow/core/framework/op_kernel.h"
@@ -10,6 +11,7 @@
 #include "tf_ops/core/lookup/group_column.h"
 #include "tf_ops/core/lookup/group_lookup.h"
 #include "tf_ops/kernels/tf_adapters.h"
+#include "tf_ops/kernels/weight_values.h"
 
 namespace fused_embedding {
 
@@ -55,18 +57,40 @@ class GroupTables {
   std::vector<const tensorflow::Tensor*> tables_;
 };
 
-// Columns, and the memory that they point to where that is not an input's.
 template <typename T>
 struct GroupInput {
   std::vector<GroupColumn<CoreType<T>>> columns;
-  std::vector<Buffer<ComputeType<CoreType<T>>>> weights;  // where they are of another type
 
   Span<const GroupColumn<CoreType<T>>> span() const { return AsSpan(columns); }
 };
 
+// Weights as values that core computes with: themselves, or a copy in memory of the device.
+template <typename T>
+using WeightReader = std::function<Status(const tensorflow::Tensor& weights,
+                                          Span<const ComputeType<CoreType<T>>>* values)>;
+
 // Reads sp_values, sp_indices, sp_dense_shapes and sp_weights: columns without their tables.
 template <typename T>
-Status ReadGroup(tensorflow::OpKernelContext* ctx, const GroupAttrs& attrs, GroupInput<T>* in);
+Status ReadGroup(tensorflow::OpKernelContext* ctx, const GroupAttrs& attrs,
+                 const WeightReader<T>& read_weights, GroupInput<T>* in);
+
+// What an op of a group has on the CPU: threads, and weights that were of another type.
+template <typename T>
+class CpuGroup {
+ public:
+  explicit CpuGroup(tensorflow::OpKernelContext* ctx) : exec_(ctx) {}
+  const TfExec& exec() const { return exec_; }
+  WeightReader<T> weight_reader() {
+    return [this](const tensorflow::Tensor& weights, auto* values) {
+      converted_.emplace_back();
+      return ReadWeights(weights, &converted_.back(), values);
+    };
+  }
+
+ private:
+  TfExec exec_;
+  std::vector<Buffer<ComputeType<CoreType<T>>>> converted_;
+};
 
 template <typename T>
 void SetTables(const GroupAttrs& attrs, const GroupTables& tables, GroupInput<T>* in);
@@ -87,8 +111,8 @@ Status ReadNumOutputs(tensorflow::OpKernelConstruction* ctx, const GroupAttrs& a
                       int* num_outputs);
 
 // An op of a grouped lookup, whose tables and columns are read before `ComputeOn`. The tables are
-// variables, or tensors.
-template <typename T, bool kAreVariables>
+// variables, or tensors. Core is what the op has on its device, as CpuGroup.
+template <typename Core, typename T, bool kAreVariables>
 class GroupOp : public tensorflow::OpKernel {
  public:
   explicit GroupOp(tensorflow::OpKernelConstruction* ctx) : OpKernel(ctx) {
@@ -102,17 +126,18 @@ class GroupOp : public tensorflow::OpKernel {
     } else {
       OP_REQUIRES_OK(ctx, tables.ReadTensors(ctx));
     }
+    Core core(ctx);
     GroupInput<T> in;
-    FE_REQUIRES_OK(ctx, ReadGroup(ctx, attrs_, &in));
+    FE_REQUIRES_OK(ctx, ReadGroup<T>(ctx, attrs_, core.weight_reader(), &in));
     SetTables(attrs_, tables, &in);
-    ComputeOn(ctx, tables, in);
+    ComputeOn(ctx, &core, tables, in);
   }
 
  protected:
   const GroupAttrs& attrs() const { return attrs_; }
 
  private:
-  virtual void ComputeOn(tensorflow::OpKernelContext* ctx, const GroupTables& tables,
+  virtual void ComputeOn(tensorflow::OpKernelContext* ctx, Core* core, const GroupTables& tables,
                          const GroupInput<T>& in) = 0;
 
   GroupAttrs attrs_;

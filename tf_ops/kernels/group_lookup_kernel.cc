@@ -1,46 +1,28 @@
-#include <utility>
-
-#include "tensorflow/core/framework/op_kernel.h"
-#include "tf_ops/core/lookup/group_lookup.h"
-#include "tf_ops/kernels/group_input.h"
-#include "tf_ops/kernels/sparse_inputs.h"
-#include "tf_ops/kernels/tf_adapters.h"
+#include "tf_ops/kernels/group_lookup_kernel.h"
 
 namespace fused_embedding {
 namespace {
 
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-
-template <typename T, bool kAreVariables>
-class GroupLookupOp final : public GroupOp<T, kAreVariables> {
+template <typename T>
+class CpuGroupLookup : public CpuGroup<T> {
  public:
-  explicit GroupLookupOp(OpKernelConstruction* ctx) : GroupOp<T, kAreVariables>(ctx) {
-    int num_outputs = 0;
-    FE_REQUIRES_OK(ctx, ReadNumOutputs(ctx, this->attrs(), &num_outputs));
+  using CpuGroup<T>::CpuGroup;
+  using V = CoreType<T>;
+
+  Status Plan(Span<const GroupColumn<V>> columns) {
+    return PlanGroupLookup(this->exec(), columns, &plan_);
+  }
+
+  Status Run(Span<const GroupColumn<V>> columns, Span<const CombinedOut<V>> combined) {
+    RunGroupLookup(this->exec(), columns, &plan_, combined);
+    return Status();
   }
 
  private:
-  void ComputeOn(OpKernelContext* ctx, const GroupTables&, const GroupInput<T>& in) override {
-    using V = CoreType<T>;
-    const TfExec exec(ctx);
-    GroupPlan<V> plan;
-    FE_REQUIRES_OK(ctx, PlanGroupLookup(exec, in.span(), &plan));
-
-    std::vector<CombinedOut<V>> combined;
-    OP_REQUIRES_OK(ctx, AllocateCombined(ctx, in, ctx->num_outputs(), &combined));
-    RunGroupLookup(exec, in.span(), &plan, AsSpan(std::as_const(combined)));
-  }
+  GroupPlan<V> plan_;
 };
 
-#define FE_REGISTER(T)                                                                         \
-  REGISTER_KERNEL_BUILDER(                                                                     \
-      Name("FusedEmbeddingGroupLookup").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"), \
-      GroupLookupOp<T, false>);                                                                \
-  REGISTER_KERNEL_BUILDER(Name("FusedEmbeddingResourceGroupLookup")                            \
-                              .Device(tensorflow::DEVICE_CPU)                                  \
-                              .TypeConstraint<T>("dtype"),                                     \
-                          GroupLookupOp<T, true>);
+#define FE_REGISTER(T) FE_REGISTER_GROUP_LOOKUP(tensorflow::DEVICE_CPU, CpuGroupLookup, T)
 FE_FOR_EACH_TF_VALUE_TYPE(FE_REGISTER)
 #undef FE_REGISTER
 

@@ -12,16 +12,17 @@ using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
 template <typename T, bool kAreVariables>
-class GroupLookupWeightsGradOp final : public GroupOp<T, kAreVariables> {
+class GroupLookupWeightsGradOp final : public GroupOp<CpuGroup<T>, T, kAreVariables> {
  public:
-  using GroupOp<T, kAreVariables>::GroupOp;
+  using GroupOp<CpuGroup<T>, T, kAreVariables>::GroupOp;
 
  private:
-  void ComputeOn(OpKernelContext* ctx, const GroupTables&, const GroupInput<T>& in) override {
+  void ComputeOn(OpKernelContext* ctx, CpuGroup<T>* core, const GroupTables&,
+                 const GroupInput<T>& in) override {
     using V = CoreType<T>;
     std::vector<CombinedGrad<V>> grads;
     FE_REQUIRES_OK(ctx, ReadCombinedGrads(ctx, in, &grads));
-    const TfExec exec(ctx);
+    const TfExec& exec = core->exec();
     std::vector<PairOrder> orders;
     FE_REQUIRES_OK(ctx, CheckColumns(exec, in.span(), &orders));
     const std::vector<int64_t>& weighted = this->attrs().weighted_columns;

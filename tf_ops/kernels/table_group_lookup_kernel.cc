@@ -20,9 +20,12 @@ using Tables = std::vector<TableResourcePtr>;
 // What an op has in hand between finding its keys and looking them up.
 template <typename T>
 struct Lookup {
+  explicit Lookup(OpKernelContext* ctx) : group(ctx) {}
+
   Tables tables;
   int64_t step = -1;
   GroupInput<T> in;
+  CpuGroup<T> group;
   std::vector<Span<int32_t>> positions;  // of each column
   GroupKeys keys;
   std::vector<TableLookup> lookups;  // of each table
@@ -43,10 +46,10 @@ class TableGroupLookupOp final : public tensorflow::OpKernel {
 
   // All that can fail comes before a table is changed, but for what only the tables know.
   void Compute(OpKernelContext* ctx) override {
-    Lookup<T> lookup;
+    Lookup<T> lookup(ctx);
     OP_REQUIRES_OK(ctx, LookupTables(ctx, "resources", &lookup.tables));
     FE_REQUIRES_OK(ctx, ReadScalar(ctx, ctx->num_inputs() - 1, "step", &lookup.step));
-    FE_REQUIRES_OK(ctx, ReadGroup(ctx, attrs_, &lookup.in));
+    FE_REQUIRES_OK(ctx, ReadGroup<T>(ctx, attrs_, lookup.group.weight_reader(), &lookup.in));
     FE_REQUIRES_OK(ctx, SetKeyTables(lookup.tables, &lookup.in));
     OP_REQUIRES_OK(ctx, FindKeys(ctx, &lookup));
     OP_REQUIRES_OK(ctx, AllocateTableOutputs(ctx, &lookup));

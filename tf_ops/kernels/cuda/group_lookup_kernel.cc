@@ -1,0 +1,31 @@
+#include "tf_ops/kernels/group_lookup_kernel.h"
+
+#include "tf_ops/kernels/cuda/gpu_group.h"
+
+namespace fused_embedding {
+namespace {
+
+template <typename T>
+class GpuGroupLookup : public GpuGroup<T> {
+ public:
+  using GpuGroup<T>::GpuGroup;
+  using V = CoreType<T>;
+
+  Status Plan(Span<const GroupColumn<V>> columns) {
+    return PlanGroupLookup(this->exec(), columns, &plan_);
+  }
+
+  Status Run(Span<const GroupColumn<V>> columns, Span<const CombinedOut<V>> combined) {
+    return RunGroupLookup(this->exec(), columns, plan_, combined);
+  }
+
+ private:
+  GpuGroupPlan<V> plan_;
+};
+
+#define FE_REGISTER(T) FE_REGISTER_GROUP_LOOKUP(tensorflow::DEVICE_GPU, GpuGroupLookup, T)
+FE_FOR_EACH_TF_VALUE_TYPE(FE_REGISTER)
+#undef FE_REGISTER
+
+}  // namespace
+}  // namespace fused_embedding
