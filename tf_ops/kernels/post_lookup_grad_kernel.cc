@@ -1,57 +1,36 @@
-#include <vector>
-
-#include "tensorflow/core/framework/op_kernel.h"
-#include "tf_ops/core/lookup/post_lookup_grad.h"
-#include "tf_ops/kernels/pairs_input.h"
-#include "tf_ops/kernels/sparse_inputs.h"
-#include "tf_ops/kernels/tf_adapters.h"
+#include "tf_ops/kernels/post_lookup_grad_kernel.h"
 
 namespace fused_embedding {
 namespace {
 
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-
-template <typename T, bool kIsV2>
-class PostLookupGradOp : public tensorflow::OpKernel {
+template <typename T>
+class CpuPostLookupGrad {
  public:
-  explicit PostLookupGradOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
-    FE_REQUIRES_OK(ctx, ReadPostLookupAttrs(ctx, &attrs_));
+  explicit CpuPostLookupGrad(tensorflow::OpKernelContext* ctx) : ctx_(ctx), exec_(ctx) {}
+  const PairsInput<T>& in() const { return in_; }
+
+  Status Plan(const PostLookupAttrs& attrs, bool is_v2, int64_t num_rows,
+              Span<const int32_t> num_ids) {
+    FE_RETURN_IF_ERROR(is_v2 ? ReadPairsV2(ctx_, attrs, num_rows, &in_)
+                             : ReadPairsV1(ctx_, attrs, num_rows, &in_));
+    return PlanPostLookupGrad(in_.pairs, num_ids, &plan_);
   }
 
-  void Compute(OpKernelContext* ctx) override {
-    const Tensor* feature_nums = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->input("feature_nums", &feature_nums));
-    int64_t num_rows = 0;
-    FE_REQUIRES_OK(ctx, ReadTopGrad(ctx, &num_rows));
-    PairsInput<T> in;
-    FE_REQUIRES_OK(ctx, kIsV2 ? ReadPairsV2(ctx, attrs_, num_rows, &in)
-                              : ReadPairsV1(ctx, attrs_, num_rows, &in));
-    PostLookupGradPlan<CoreType<T>> plan;
-    FE_REQUIRES_OK(ctx, PlanPostLookupGrad(in.pairs, InputSpan<int32_t>(*feature_nums), &plan));
-
-    std::vector<CoreType<T>*> shards;
+  Status Run(Span<const CoreType<T>> top_grad, const std::vector<CoreType<T>*>& shards) {
     Buffer<CoreType<T>*> rows_grad;
-    FE_REQUIRES_OK(ctx, AllocateGradShards(ctx, in, &shards));
-    FE_REQUIRES_OK(ctx, LocateGradRows(in, shards, &rows_grad));
-    RunPostLookupGrad(TfExec(ctx), in.pairs, plan, InputSpan<T>(ctx->input(0)),
-                      {rows_grad.data(), rows_grad.size()});
+    FE_RETURN_IF_ERROR(LocateGradRows(in_, shards, &rows_grad));
+    RunPostLookupGrad(exec_, in_.pairs, plan_, top_grad, {rows_grad.data(), rows_grad.size()});
+    return Status();
   }
 
  private:
-  PostLookupAttrs attrs_;
+  tensorflow::OpKernelContext* ctx_;
+  TfExec exec_;
+  PairsInput<T> in_;
+  PostLookupGradPlan<CoreType<T>> plan_;
 };
 
-#define FE_REGISTER(T)                                                 \
-  REGISTER_KERNEL_BUILDER(Name("FusedEmbeddingSparsePostLookUpGrad")   \
-                              .Device(tensorflow::DEVICE_CPU)          \
-                              .TypeConstraint<T>("T"),                 \
-                          PostLookupGradOp<T, false>);                 \
-  REGISTER_KERNEL_BUILDER(Name("FusedEmbeddingSparsePostLookUpV2Grad") \
-                              .Device(tensorflow::DEVICE_CPU)          \
-                              .TypeConstraint<T>("T"),                 \
-                          PostLookupGradOp<T, true>);
+#define FE_REGISTER(T) FE_REGISTER_POST_LOOKUP_GRAD(tensorflow::DEVICE_CPU, CpuPostLookupGrad, T)
 FE_FOR_EACH_TF_VALUE_TYPE(FE_REGISTER)
 #undef FE_REGISTER
 

@@ -1,10 +1,83 @@
 #include "tf_ops/core/lookup/device_inputs.h"
 
+#include <limits>
+#include <vector>
+
 #include "tf_ops/core/base/cuda/kernel.cu.h"
 #include "tf_ops/core/base/cuda/launch.cu.h"
 
 namespace fused_embedding {
 namespace {
+
+using Position = unsigned long long;
+constexpr Position kNone = std::numeric_limits<Position>::max();
+
+__global__ void LocateKernel(const ShardRows* __restrict__ shards, int64_t num_shards,
+                             int64_t row_bytes, const int32_t* __restrict__ permutation,
+                             Span<uintptr_t> rows) {
+  for (int64_t u = ThreadOfGrid(); u < rows.size; u += NumThreadsOfGrid()) {
+    int64_t shard = 0, row = 0;
+    if (permutation) {
+      shard = permutation[2 * u];
+      row = permutation[2 * u + 1];
+    } else {
+      while (shard + 1 < num_shards && shards[shard + 1].first <= u) ++shard;
+      row = u - shards[shard].first;
+    }
+    rows[u] = shards[shard].address + static_cast<uintptr_t>(row * row_bytes);
+  }
+}
+
+// The row that an entry stands for, or -1.
+__device__ inline int64_t RowOfEntry(const int32_t* entry, const int64_t* first_rows,
+                                     int64_t num_shards) {
+  if (!IsIndex(entry[0], num_shards)) return -1;
+  const int64_t first = first_rows[entry[0]];
+  return IsIndex(entry[1], first_rows[entry[0] + 1] - first) ? first + entry[1] : -1;
+}
+
+// first_entry[row] is the first entry that stands for it.
+__global__ void ClaimRowsKernel(Span<const int32_t> permutation,
+                                const int64_t* __restrict__ first_rows, int64_t num_shards,
+                                Position* first_entry, Position* first_bad) {
+  for (int64_t u = ThreadOfGrid(); 2 * u < permutation.size; u += NumThreadsOfGrid()) {
+    const int64_t row = RowOfEntry(permutation.data + 2 * u, first_rows, num_shards);
+    atomicMin(row < 0 ? first_bad : first_entry + row, static_cast<Position>(u));
+  }
+}
+
+__global__ void FindRepeatedKernel(Span<const int32_t> permutation,
+                                   const int64_t* __restrict__ first_rows, int64_t num_shards,
+                                   const Position* __restrict__ first_entry, Position* first_bad) {
+  for (int64_t u = ThreadOfGrid(); 2 * u < permutation.size; u += NumThreadsOfGrid()) {
+    const int64_t row = RowOfEntry(permutation.data + 2 * u, first_rows, num_shards);
+    if (row >= 0 && first_entry[row] != static_cast<Position>(u)) {
+      atomicMin(first_bad, static_cast<Position>(u));
+    }
+  }
+}
+
+__global__ void FindDecreaseKernel(RowIds rows, Position* first_bad) {
+  for (int64_t i = ThreadOfGrid(); i < rows.size; i += NumThreadsOfGrid()) {
+    if (rows[i] < 0 || (i > 0 && rows[i] < rows[i - 1])) {
+      atomicMin(first_bad, static_cast<Position>(i));
+    }
+  }
+}
+
+__global__ void CopyRowIdsKernel(RowIds rows, int64_t* __restrict__ out) {
+  for (int64_t i = ThreadOfGrid(); i < rows.size; i += NumThreadsOfGrid()) out[i] = rows[i];
+}
+
+__global__ void EnumerateKernel(Span<int32_t> out) {
+  for (int64_t i = ThreadOfGrid(); i < out.size; i += NumThreadsOfGrid()) {
+    out[i] = static_cast<int32_t>(i);
+  }
+}
+
+__global__ void FlagsToBoolsKernel(Span<const int32_t> flags, bool* __restrict__ out) {
+  for (int64_t i = ThreadOfGrid(); i < flags.size; i += NumThreadsOfGrid()) out[i] = flags[i] != 0;
+}
 
 template <typename Value, typename C>
 __global__ void ConvertKernel(Span<const Value> values, C* __restrict__ out) {
@@ -14,6 +87,76 @@ __global__ void ConvertKernel(Span<const Value> values, C* __restrict__ out) {
 }
 
 }  // namespace
+
+Status LocateRows(const GpuExec& exec, Span<const ShardRows> shards, int64_t row_bytes,
+                  Span<const int32_t> permutation, Span<uintptr_t> rows) {
+  DeviceBuffer<ShardRows> device_shards;
+  FE_RETURN_IF_ERROR(Upload(exec, shards, &device_shards));
+  return Launch(exec, rows.size, LocateKernel, device_shards.data(), shards.size, row_bytes,
+                permutation.data, rows);
+}
+
+Status CheckPermutation(const GpuExec& exec, Span<const int64_t> shard_sizes,
+                        Span<const int32_t> permutation) {
+  std::vector<int64_t> first_rows = {0};
+  for (const int64_t size : shard_sizes) first_rows.push_back(first_rows.back() + size);
+  const int64_t num_shards = shard_sizes.size, num_entries = permutation.size / 2;
+  DeviceBuffer<int64_t> device_first_rows;
+  DeviceBuffer<Position> first_entry;  // of each row; then the first that is wrong
+  FE_RETURN_IF_ERROR(Upload<int64_t>(exec, AsSpan(first_rows), &device_first_rows));
+  FE_RETURN_IF_ERROR(first_entry.Allocate(exec, first_rows.back() + 1));
+  FE_RETURN_IF_ERROR(Fill(exec, 0xff, first_entry.span()));
+  Position* device_bad = first_entry.data() + first_rows.back();
+  FE_RETURN_IF_ERROR(Launch(exec, num_entries, ClaimRowsKernel, permutation,
+                            device_first_rows.data(), num_shards, first_entry.data(), device_bad));
+  FE_RETURN_IF_ERROR(Launch(exec, num_entries, FindRepeatedKernel, permutation,
+                            device_first_rows.data(), num_shards, first_entry.data(), device_bad));
+  Position first_bad = kNone;
+  FE_RETURN_IF_ERROR(CopyToHost<Position>(exec, device_bad, {&first_bad, 1}));
+  FE_RETURN_IF_ERROR(WaitForStream(exec));
+  if (first_bad == kNone) return Status();
+  int32_t entry[2] = {0, 0};
+  FE_RETURN_IF_ERROR(CopyToHost<int32_t>(exec, permutation.data + 2 * first_bad, {entry, 2}));
+  FE_RETURN_IF_ERROR(WaitForStream(exec));
+  const bool exists =
+      entry[0] >= 0 && entry[0] < num_shards && entry[1] >= 0 && entry[1] < shard_sizes[entry[0]];
+  return BadPermutation(static_cast<int64_t>(first_bad), entry[0], entry[1], exists);
+}
+
+Status LastRowOf(const GpuExec& exec, const RowIds& rows, int64_t* last) {
+  *last = -1;
+  if (rows.size == 0) return Status();
+  DeviceBuffer<Position> device_bad;
+  FE_RETURN_IF_ERROR(device_bad.Allocate(exec, 1));
+  FE_RETURN_IF_ERROR(Fill(exec, 0xff, device_bad.span()));
+  FE_RETURN_IF_ERROR(Launch(exec, rows.size, FindDecreaseKernel, rows, device_bad.data()));
+  const auto read = [&](int64_t i, int64_t* row) {
+    return CopyToHost<int64_t>(exec, rows.data + i * rows.stride, {row, 1});
+  };
+  Position first_bad = kNone;
+  FE_RETURN_IF_ERROR(CopyToHost<Position>(exec, device_bad.data(), {&first_bad, 1}));
+  FE_RETURN_IF_ERROR(read(rows.size - 1, last));
+  FE_RETURN_IF_ERROR(WaitForStream(exec));
+  if (first_bad == kNone) return Status();
+  const int64_t position = static_cast<int64_t>(first_bad);
+  int64_t row = 0, previous = -1;
+  FE_RETURN_IF_ERROR(read(position, &row));
+  if (position > 0) FE_RETURN_IF_ERROR(read(position - 1, &previous));
+  FE_RETURN_IF_ERROR(WaitForStream(exec));
+  return RowDecreases(rows.name, position, row, previous);
+}
+
+Status CopyRowIds(const GpuExec& exec, const RowIds& rows, int64_t* out) {
+  return Launch(exec, rows.size, CopyRowIdsKernel, rows, out);
+}
+
+Status Enumerate(const GpuExec& exec, Span<int32_t> out) {
+  return Launch(exec, out.size, EnumerateKernel, out);
+}
+
+Status FlagsToBools(const GpuExec& exec, Span<const int32_t> flags, Span<bool> out) {
+  return Launch(exec, flags.size, FlagsToBoolsKernel, flags, out.data);
+}
 
 template <typename Value, typename C>
 Status ConvertValues(const GpuExec& exec, Span<const Value> values, C* out) {
