@@ -66,6 +66,14 @@ def _obstacle(library: pathlib.Path, driver_version: int | None) -> str | None:
     return None
 
 
+_loaded: list[pathlib.Path] = []
+
+
+def has_kernels() -> bool:
+    """Whether the ops have kernels for GPUs in this process."""
+    return bool(_loaded)
+
+
 def load_kernels(library: pathlib.Path) -> None:
     """Loads the kernels where TensorFlow has CUDA; says once why where a GPU cannot use them.
 
@@ -79,6 +87,7 @@ def load_kernels(library: pathlib.Path) -> None:
     if obstacle is None:
         try:
             tf.load_op_library(str(library))
+            _loaded.append(library)
         except tf.errors.NotFoundError as error:
             obstacle = f"{error.message}; build it again"
     if obstacle is not None and driver_version is not None:

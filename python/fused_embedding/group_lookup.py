@@ -9,7 +9,7 @@ from fused_embedding import raw_ops
 from fused_embedding._tf_private import colocate_with, variable_accessed
 from fused_embedding.embedding_variable import global_step_value
 from fused_embedding.lookup_options import LookupOptions
-from fused_embedding.placement import is_in_another_task
+from fused_embedding.placement import is_in_another_task, is_on_gpu, lacks_kernels
 from fused_embedding.sparse_ids import SparseIds
 from fused_embedding.tables import AnyShard, EmbeddingVariableShard, Shard
 from fused_embedding.train.control_flow import branch_gradients
@@ -29,16 +29,16 @@ class Column(NamedTuple):
     options: LookupOptions
 
 
-def obstacle(shards: list[AnyShard], options: LookupOptions) -> str | None:
+def obstacle(column: Column) -> str | None:
     """Why one op cannot do this lookup, which is then for the ops of v2.
 
     Args:
-        shards: The table.
-        options: What else to do.
+        column: The lookup.
 
     Returns:
         The reason, to be shown to users; None where one op can.
     """
+    shards, ids, options = column
     if len(shards) != 1:
         return f"its table is divided into {len(shards)} shards"
     if options.rows_end_at_last_id:
@@ -46,12 +46,18 @@ def obstacle(shards: list[AnyShard], options: LookupOptions) -> str | None:
     if options.default_id is not None and options.default_id < 0:
         return f"its default_id = {options.default_id} is no row of the table"
     device = shards[0].owner.device
-    return f"its table is in another task, {device}" if is_in_another_task(device) else None
+    if is_in_another_task(device):
+        return f"its table is in another task, {device}"
+    if lacks_kernels(device):
+        return f"its table is on {device}, and this build has no kernels for GPUs"
+    if is_on_gpu(device) and ids.weights is not None:
+        return f"its table is on {device}, where weights have no gradient in one op"
+    return None
 
 
-def fuses(shards: list[AnyShard], options: LookupOptions) -> bool:
+def fuses(column: Column) -> bool:
     """Whether one op can do this lookup; see `obstacle`."""
-    return obstacle(shards, options) is None
+    return obstacle(column) is None
 
 
 def group_key(column: Column) -> Hashable:

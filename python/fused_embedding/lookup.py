@@ -174,11 +174,12 @@ def lookup_v3(shards: list[AnyShard], ids: SparseIds, options: LookupOptions) ->
     Returns:
         `[num_rows, dim]` combined embeddings, rows of the table being flattened.
     """
-    reason = obstacle(shards, options)
+    column = Column(shards, ids, options)
+    reason = obstacle(column)
     if reason is not None:
         with noted(reason):
             return lookup_v2(shards, ids, options)
-    return lookup_group([Column(shards, ids, options)])[0]
+    return lookup_group([column])[0]
 
 
 LOOKUPS = {"v1": lookup_v1, "v2": lookup_v2, "v3": lookup_v3}
@@ -245,7 +246,7 @@ def run_group(columns: Sequence[Column], max_columns: int | None = None) -> list
     """
     results: list[Any] = [None] * len(columns)
     for members in _groups(columns, max_columns):
-        if fuses(columns[members[0]].shards, columns[members[0]].options):
+        if fuses(columns[members[0]]):
             combined = lookup_group([columns[i] for i in members])
             for i, of_column in zip(members, combined, strict=True):
                 results[i] = restore_rank(of_column, columns[i].shards, columns[i].ids)
@@ -264,7 +265,7 @@ def run_group_side_by_side(columns: Sequence[Column]) -> tf.Tensor:
         `[num_rows, sum of dims]`.
     """
     groups = _groups(columns, None)
-    if len(groups) == 1 and fuses(columns[0].shards, columns[0].options):
+    if len(groups) == 1 and fuses(columns[0]):
         combined = lookup_group(columns, side_by_side=True)[0]
         return tf.cast(combined, columns[0].shards[0].read_dtype)
     return tf.concat(run_group(columns), axis=1)
@@ -274,7 +275,7 @@ def _groups(columns: Sequence[Column], max_columns: int | None) -> list[list[int
     """The columns of each op; those that no op can do together are by themselves."""
     together: dict[Any, list[int]] = {}
     for i, column in enumerate(columns):
-        is_fused = fuses(column.shards, column.options)
+        is_fused = fuses(column)
         together.setdefault(group_key(column) if is_fused else i, []).append(i)
     groups = []
     for members in together.values():

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from fused_embedding import _cuda
+
 
 @contextlib.contextmanager
 def placed_as_variable() -> Iterator[None]:
@@ -36,6 +38,19 @@ def _device_of_variable() -> str:
         # Of no size: strategies that balance loads know how large tables of fixed size are.
         handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[], shared_name="", name="table")
         return handle.device
+
+
+def is_on_gpu(device: str) -> bool:
+    """Whether `device`, of a table, is a GPU."""
+    return tf.DeviceSpec.from_string(device or "").device_type == "GPU"
+
+
+def lacks_kernels(device: str) -> bool:
+    """Whether no op of this build can read a variable in place on `device`.
+
+    An op with a variable's handle runs where the variable is, or is an error.
+    """
+    return is_on_gpu(device) and not _cuda.has_kernels()
 
 
 def is_in_another_task(device: str) -> bool:

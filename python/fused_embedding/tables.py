@@ -9,6 +9,7 @@ from fused_embedding import raw_ops
 from fused_embedding._tf_private import colocate_with, variable_accessed
 from fused_embedding.embedding_partitions import PartitionedEmbeddingVariable
 from fused_embedding.embedding_variable import EmbeddingVariable
+from fused_embedding.placement import lacks_kernels
 from fused_embedding.sparse_ids import VALUE_DTYPES, UnsupportedDtypeError
 
 
@@ -90,6 +91,8 @@ class Shard(NamedTuple):
             `[n, dim]` rows, flattened to one dimension each.
         """
         with colocate_with(self.owner):
+            if self.is_variable and lacks_kernels(self.owner.device):
+                return self._stock_gather(ids, ids_are_unique)
             if not self.is_variable:
                 return raw_ops.FusedEmbeddingGather(
                     params=self.source, ids=ids, ids_are_unique=ids_are_unique
@@ -102,6 +105,17 @@ class Shard(NamedTuple):
                 ids_are_unique=ids_are_unique,
                 params_shape=self.source.shape,
             )
+
+    def _stock_gather(self, ids: tf.Tensor, ids_are_unique: bool) -> tf.Tensor:
+        """`gather` by TensorFlow's own op, which repeats an id in the gradient where it occurs."""
+        unique_idxs = None
+        if not ids_are_unique:
+            ids, unique_idxs, _ = raw_ops.UniqueWithCountsV3(input=ids)
+        rows = self.source.sparse_read(ids)
+        if self.source.shape.rank != 2:
+            dim = tf.reduce_prod(tf.shape(self.source)[1:])
+            rows = tf.reshape(rows, [tf.size(ids), dim])
+        return rows if unique_idxs is None else tf.gather(rows, unique_idxs)
 
 
 class EmbeddingVariableShard(NamedTuple):
