@@ -1,8 +1,12 @@
 """What every test shares: hypothesis profiles and the devices and builds that markers ask for."""
 
+from collections.abc import Iterator
+
 import hypothesis
 import pytest
 import tensorflow as tf
+
+from fused_embedding import _cuda
 
 # "fast" is for CI: the same examples each time. "thorough" has others in each run.
 hypothesis.settings.register_profile("fast", max_examples=25, deadline=None, derandomize=True)
@@ -19,3 +23,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skips, with the reason, what this machine cannot run."""
     if item.get_closest_marker("gpu") and not tf.config.list_physical_devices("GPU"):
         pytest.skip("TensorFlow sees no GPU here")
+    if item.get_closest_marker("gpu") and not _cuda.has_kernels():
+        pytest.skip("the ops have no kernels for GPUs here: make cuda")
+
+
+@pytest.fixture(scope="module", params=["CPU", pytest.param("GPU", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Where the tests of a module run that uses it: on the CPU, then on a GPU."""
+    with tf.device(f"/{request.param}:0"):
+        yield request.param

@@ -8,6 +8,8 @@ import fused_embedding as fe
 from checking import VALUE_DTYPES, assert_same_bits, dtype_name, random_rows
 from stages import INT64_MAX, INT64_MIN, SHAPE_ERROR
 
+pytestmark = pytest.mark.usefixtures("device")
+
 ID_DTYPES = (tf.int32, tf.int64)
 # Row sizes with a compiled copy (32 to 256 bytes), their neighbours, and the smallest.
 DIMS = (1, 3, 7, 8, 9, 16, 32, 33, 64, 65)
@@ -54,6 +56,20 @@ def test_equals_numpy_on_random_input(ids, dim, seed):
     assert_same_bits(gather(table, ids), table[np.array(ids, np.int64)])
 
 
+@pytest.fixture
+def checks_ids(device):
+    if device == "GPU":
+        pytest.skip("a gather on a GPU does not wait: see the next test")
+
+
+@pytest.mark.gpu
+def test_ids_outside_the_table_get_zeros_on_a_gpu():
+    with tf.device("/GPU:0"):
+        rows = gather(np.ones((4, 3), np.float32), [0, 4, -1, INT64_MAX])
+    np.testing.assert_array_equal(rows, np.outer([1, 0, 0, 0], np.ones(3)))
+
+
+@pytest.mark.usefixtures("checks_ids")
 @pytest.mark.parametrize("run", ["tensor", "variable"])
 @pytest.mark.parametrize(
     ("ids", "message"),
@@ -70,6 +86,7 @@ def test_rejects_ids_outside_the_table(run, ids, message):
         gather(table, ids) if run == "tensor" else resource_gather(tf.Variable(table), ids)
 
 
+@pytest.mark.usefixtures("checks_ids")
 def test_names_the_first_of_many_bad_ids():
     ids = np.zeros(200_000, np.int64)
     ids[[777, 150_000]] = [9, -9]
@@ -77,6 +94,7 @@ def test_names_the_first_of_many_bad_ids():
         gather(np.ones((4, 32), np.float32), ids)
 
 
+@pytest.mark.usefixtures("checks_ids")
 def test_rejects_an_id_in_an_empty_table():
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"id 0 at position 0 .*\[0, 0\)"):
         gather(np.ones((0, 3), np.float32), [0])

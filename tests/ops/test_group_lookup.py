@@ -13,6 +13,8 @@ from checking import VALUE_DTYPES, assert_close, assert_rounded_once, assert_sam
 from group_stages import Column
 from stages import SHAPE_ERROR
 
+pytestmark = pytest.mark.usefixtures("device")
+
 KINDS = {"tensors": np.asarray, "variables": tf.Variable}
 TABLES = [np.arange(8.0).reshape(4, 2), 10.0 + np.arange(3.0).reshape(3, 1)]
 TWO_COLUMNS = [

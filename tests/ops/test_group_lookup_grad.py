@@ -6,6 +6,8 @@ import group_stages
 from checking import VALUE_DTYPES, assert_close, assert_rounded_once, dtype_name
 from group_stages import Column
 
+pytestmark = pytest.mark.usefixtures("device")
+
 KINDS = {"tensors": np.asarray, "variables": tf.Variable}
 
 

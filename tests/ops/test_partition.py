@@ -8,6 +8,8 @@ import fused_embedding as fe
 import oracle.lookup
 from stages import INT64_MAX, INT64_MIN, SHAPE_ERROR
 
+pytestmark = pytest.mark.usefixtures("device")
+
 SHARD_ROWS = {"even": [4, 4], "uneven": [6, 3, 7], "empty_shards": [0, 5, 0, 4, 0], "one": [9]}
 
 

@@ -11,6 +11,8 @@ import strategies
 from checking import VALUE_DTYPES, assert_close, dtype_name, int32, int64
 from stages import BATCHES, VERSIONS, Batch, Options
 
+pytestmark = pytest.mark.usefixtures("device")
+
 
 def run(version, batch, options, table, dtype=tf.float64, weight_dtype=tf.float64):
     """The op's gradient rows by shard, and those of the oracle."""

@@ -9,6 +9,8 @@ import oracle.lookup
 from checking import VALUE_DTYPES, assert_same_bits, dtype_name
 from stages import BATCHES, INT64_MAX, INT64_MIN, SHAPE_ERROR
 
+pytestmark = pytest.mark.usefixtures("device")
+
 SWITCHES = {
     "prune_and_fill": {"prune": True, "fill_empty_row": True},
     "prune": {"prune": True},

@@ -11,6 +11,8 @@ import oracle.lookup
 from checking import dtype_name
 from stages import INT64_MAX, INT64_MIN, SHAPE_ERROR
 
+pytestmark = pytest.mark.usefixtures("device")
+
 TYPES = [*itertools.product((tf.int32, tf.int64), repeat=2)]
 CASES = {
     "no_ids": [],
