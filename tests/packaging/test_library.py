@@ -28,14 +28,18 @@ def needed_versions(library: pathlib.Path, family: str) -> set[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_needs_no_symbol_newer_than_tensorflow(family):
-    ours = needed_versions(OPS, family)
+@pytest.mark.parametrize("name", ["_ops.so", "_ops_cuda.so"])
+def test_needs_no_symbol_newer_than_tensorflow(name, family):
+    library = OPS.with_name(name)
+    if not library.exists():
+        pytest.skip("needs _ops_cuda.so: make cuda")
+    ours = needed_versions(library, family)
     theirs = set()
-    for name in ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2"):
-        theirs |= needed_versions(TENSORFLOW / name, family)
+    for of_tensorflow in ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2"):
+        theirs |= needed_versions(TENSORFLOW / of_tensorflow, family)
     assert theirs, f"objdump shows no {family} version in TensorFlow's libraries"
     newer = {version for version in ours if version > max(theirs)}
-    assert not newer, f"{family}: TensorFlow needs {max(theirs)} at most, _ops.so needs {newer}"
+    assert not newer, f"{family}: TensorFlow needs {max(theirs)} at most, {name} needs {newer}"
 
 
 def test_reads_versions_at_all():

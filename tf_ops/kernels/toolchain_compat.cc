@@ -1,10 +1,12 @@
-// Keeps _ops.so loadable wherever TensorFlow itself loads (tests/packaging/test_symbols.py).
+// Keeps _ops.so and _ops_cuda.so loadable wherever TensorFlow itself loads
+// (tests/packaging/test_symbols.py).
 //
 // TensorFlow's wheels are built against an old C library (glibc 2.17 for 2.15, 2.27 for 2.21); a
 // current Debian or Ubuntu compiler binds to the newest version of each symbol. The C++ runtime is
 // linked statically, so only what that runtime asks of glibc is left. Each entry below was found
 // in a build; the version script keeps these definitions inside _ops.so.
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <sys/stat.h>
 
@@ -24,6 +26,17 @@ int pthread_once(pthread_once_t* once, void (*init)()) { return OldPthreadOnce(o
 int OldTryLock(pthread_mutex_t* mutex);
 __asm__(".symver OldTryLock, pthread_mutex_trylock@GLIBC_2.2.5");
 int pthread_mutex_trylock(pthread_mutex_t* mutex) noexcept { return OldTryLock(mutex); }
+
+// And from libdl, of CUDA's runtime.
+void* OldOpen(const char* file, int mode);
+__asm__(".symver OldOpen, dlopen@GLIBC_2.2.5");
+void* dlopen(const char* file, int mode) noexcept { return OldOpen(file, mode); }
+void* OldSymbol(void* library, const char* name);
+__asm__(".symver OldSymbol, dlsym@GLIBC_2.2.5");
+void* dlsym(void* library, const char* name) noexcept { return OldSymbol(library, name); }
+int OldClose(void* library);
+__asm__(".symver OldClose, dlclose@GLIBC_2.2.5");
+int dlclose(void* library) noexcept { return OldClose(library); }
 
 // glibc 2.33: was an inline function before, which called this with the version of the struct.
 int OldFstat(int version, int file, struct stat* info);
