@@ -57,9 +57,11 @@ class CMakeBuild(build_ext):
             "FE_OUTPUT_DIR": target,
         }
         targets = ["ops"]
-        if os.environ.get("FE_CUDA"):
-            names = ("FE_CUDA", "FE_CUDA_ARCHITECTURES")
-            options |= {name: os.environ[name] for name in names if name in os.environ}
+        options["FE_CUDA"] = os.environ.get("FE_CUDA", "OFF")
+        if options["FE_CUDA"] not in ("ON", "OFF"):
+            raise SystemExit(f"FE_CUDA is {options['FE_CUDA']!r}; set it to ON or OFF")
+        if options["FE_CUDA"] == "ON":
+            options["FE_CUDA_ARCHITECTURES"] = os.environ.get("FE_CUDA_ARCHITECTURES", "")
             targets.append("ops_cuda")
         configure = ["cmake", "-S", ROOT, "-B", build, "-G", "Ninja"]
         subprocess.run([*configure, *(f"-D{k}={v}" for k, v in options.items())], check=True)

@@ -14,13 +14,20 @@ hypothesis.settings.register_profile("thorough", max_examples=2000, deadline=Non
 hypothesis.settings.load_profile("fast")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the option to leave slow tests out, visibly."""
+    parser.addoption("--skip-slow", action="store_true", help="skip what takes over five seconds")
+
+
 def pytest_report_header() -> str:
     """Says which TensorFlow is under test."""
     return f"tensorflow {tf.__version__}"
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skips, with the reason, what this machine cannot run."""
+    """Skips, with the reason, what this machine cannot run, or this run shall not."""
+    if item.get_closest_marker("slow") and item.config.getoption("--skip-slow"):
+        pytest.skip("takes over five seconds: run without --skip-slow")
     if item.get_closest_marker("gpu") and not tf.config.list_physical_devices("GPU"):
         pytest.skip("TensorFlow sees no GPU here")
     if item.get_closest_marker("gpu") and not _cuda.has_kernels():

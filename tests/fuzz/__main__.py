@@ -20,6 +20,7 @@ flags.DEFINE_integer("calls", 100_000, "Number of calls.", lower_bound=1)
 flags.DEFINE_integer("seed", 0, "Seed; a call is a function of the seed and its index.")
 flags.DEFINE_integer("first", 0, "Index of the first call: the one to repeat after a failure.")
 flags.DEFINE_integer("max_failures", 5, "Number of failures after which to stop.")
+flags.DEFINE_string("device", "/CPU:0", "Where ops run that have a kernel there.")
 flags.DEFINE_string("progress_file", None, "Where a worker says which call it is at.")
 
 CALLS_PER_WORKER = 50_000  # TensorFlow keeps a kernel for each set of attributes: 0.5 GB by then
@@ -34,7 +35,7 @@ def work(progress) -> int:
     _, num_right, num_errors, num_failures = HEADER.unpack_from(progress)
     for index in range(FLAGS.first, FLAGS.calls):
         HEADER.pack_into(progress, 0, index, num_right, num_errors, num_failures)
-        outcome = calls.run(FLAGS.seed, index)
+        outcome = calls.run(FLAGS.seed, index, FLAGS.device)
         num_right += outcome == calls.RIGHT
         num_errors += outcome == calls.ERROR
         if outcome not in (calls.RIGHT, calls.ERROR):
@@ -58,6 +59,7 @@ def run_worker(first: int, end: int, progress_file: str) -> int:
         f"--seed={FLAGS.seed}",
         f"--first={first}",
         f"--max_failures={FLAGS.max_failures}",
+        f"--device={FLAGS.device}",
         f"--progress_file={progress_file}",
     ]
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}

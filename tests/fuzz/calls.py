@@ -46,12 +46,13 @@ def as_tensors(value: Any) -> Any:
     return tf.constant(value) if isinstance(value, np.ndarray) else value
 
 
-def run(seed: int, index: int) -> str:
-    """Makes a call: RIGHT, ERROR, or what is wrong with it."""
+def run(seed: int, index: int, device: str) -> str:
+    """Makes a call on a device: RIGHT, ERROR, or what is wrong with it."""
     op, args = make(seed, index)
     try:
-        tensors = {name: as_tensors(value) for name, value in args.items()}
-        got = getattr(fe.raw_ops, op.name)(**tensors)
+        with tf.device(device):
+            tensors = {name: as_tensors(value) for name, value in args.items()}
+            got = getattr(fe.raw_ops, op.name)(**tensors)
     except ACCEPTED_ERRORS as error:
         is_valid = index % CALLS_PER_BASE == 0
         return f"valid arguments raised {error}" if is_valid else ERROR

@@ -22,11 +22,19 @@ def test_every_op_is_called():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("device", ["/CPU:0", pytest.param("/GPU:0", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("first", range(0, CALLS, CALLS_PER_TEST))
-def test_malformed_inputs_give_an_error_or_a_right_answer(first):
+def test_malformed_inputs_give_an_error_or_a_right_answer(first, device):
     path = os.pathsep.join([str(ROOT / "tests"), *sys.path])
     done = subprocess.run(
-        [sys.executable, "-m", "fuzz", f"--first={first}", f"--calls={first + CALLS_PER_TEST}"],
+        [
+            sys.executable,
+            "-m",
+            "fuzz",
+            f"--first={first}",
+            f"--calls={first + CALLS_PER_TEST}",
+            f"--device={device}",
+        ],
         env=os.environ | {"PYTHONPATH": path},
         capture_output=True,
         text=True,
