@@ -3,6 +3,7 @@
 import collections
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import oracle.lookup
@@ -29,6 +30,12 @@ def int32(*values):
 def int64(*values):
     """An int64 array."""
     return np.array(values, np.int64)
+
+
+def needs_check_of_pairs(device):
+    """Skips the rest of a test on a GPU, which leaves out pairs that do not exist."""
+    if device == "GPU":
+        pytest.skip("a GPU does not wait to name a pair without a row, or without an embedding")
 
 
 def assert_close(got, want, terms=8, err_msg="", scale=0.0):

@@ -49,8 +49,11 @@ TEST_F(CudaDeviceInputs, PermutationIsChecked) {
     ShuffleOrder(seed);
     for (const auto& of : kCases) {
       const DeviceArray<int32_t> permutation = Entries(of.entries);
+      const int64_t num_waits = NumWaits();
       const Status status = CheckPermutation(gpu, AsSpan(sizes), permutation.view());
       EXPECT_EQ(status.ok(), *of.error == '\0');
+      const int64_t num_errors = !status.ok();  // each is read back on its own
+      EXPECT_EQ(NumWaits() - num_waits, kIsEmulated ? 1 + num_errors : 0);
       EXPECT_NE(status.message().find(of.error), std::string::npos) << status.message();
     }
   }
@@ -73,11 +76,15 @@ TEST_F(CudaDeviceInputs, LastRowNeedsRowsThatDoNotDecrease) {
     for (const int64_t row : of.rows) indices.insert(indices.end(), {row, -5});
     const DeviceArray<int64_t> device(Array<int64_t>::Of(indices));
     int64_t last = -7;
+    const int64_t num_waits = NumWaits();
     const Status status =
         LastRowOf(gpu, {device.data(), static_cast<int64_t>(of.rows.size()), 2, "indices"}, &last);
     EXPECT_EQ(status.ok(), *of.error == '\0');
     EXPECT_NE(status.message().find(of.error), std::string::npos) << status.message();
     EXPECT_EQ(status.ok() ? last : of.last, of.last);
+    if (status.ok()) {
+      EXPECT_EQ(NumWaits() - num_waits, kIsEmulated && !of.rows.empty() ? 1 : 0);
+    }
   }
 }
 
@@ -108,6 +115,14 @@ TEST_F(CudaDeviceInputs, CopiesAndConverts) {
   const DeviceArray<float> converted(2);
   ASSERT_TRUE(ConvertValues(gpu, weights.view(), converted.data()).ok());
   EXPECT_EQ(converted.ToHost().values(), (std::vector<float>{0.5f, -2.0f}));
+
+  const DeviceArray<double> sums(Array<double>::Of(std::vector<double>{0.5, 2049, -3}));
+  const DeviceArray<Half> stored(3);
+  ASSERT_TRUE(StoreValues(gpu, sums.view(), stored.data()).ok());
+  Array<Half> on_host = stored.ToHost();
+  EXPECT_EQ(Load(on_host[0]), 0.5f);
+  EXPECT_EQ(Load(on_host[1]), 2048.0f);  // rounded to even
+  EXPECT_EQ(Load(on_host[2]), -3.0f);
 }
 
 }  // namespace

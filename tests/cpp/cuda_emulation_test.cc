@@ -103,6 +103,42 @@ TEST_F(CudaEmulation, NothingRunsBeforeTheWait) {
   EXPECT_EQ(read_too_early, kBlockSize - 1);
 }
 
+TEST_F(CudaEmulation, ACopyToTheHostIsAWait) {
+  const DeviceArray<int32_t> first(1), second(1);
+  int32_t values[2];
+  const auto num_waits = [num_before = NumWaits()] { return NumWaits() - num_before; };
+  ASSERT_TRUE(IsOk(CopyToHost<int32_t>(gpu, first.data(), {&values[0], 1})));
+  ASSERT_TRUE(IsOk(WaitForStream(gpu)));  // is over already
+  EXPECT_EQ(num_waits(), 1);
+  ASSERT_TRUE(IsOk(CopyToHost<int32_t>(gpu, first.data(), {&values[0], 1})));
+  ASSERT_TRUE(IsOk(CopyToHost<int32_t>(gpu, second.data(), {&values[1], 1})));
+  ASSERT_TRUE(IsOk(WaitForStream(gpu)));
+  EXPECT_EQ(num_waits(), 3);
+  ASSERT_TRUE(IsOk(CopyToHost<int32_t>(gpu, first.data(), {&values[0], 1})));
+  ASSERT_TRUE(IsOk(LaunchBlocks(gpu, 1, LastWriterKernel, first.data())));
+  ASSERT_TRUE(IsOk(WaitForStream(gpu)));
+  EXPECT_EQ(num_waits(), 5);
+}
+
+TEST_F(CudaEmulation, WhatIsReadBackTogetherIsOneWait) {
+  const DeviceArray<int64_t> numbers(Array<int64_t>{5, 6, 7});
+  const DeviceArray<char> letter(Array<char>{'x'});
+  int64_t last = 0, first_two[2] = {0, 0};
+  char read_letter = '-';
+  Readback readback;
+  readback.Add<char>(letter.data(), {&read_letter, 1});
+  readback.Add<int64_t>(numbers.data() + 2, {&last, 1});
+  readback.Add<int64_t>(numbers.data(), {first_two, 0});
+  readback.Add<int64_t>(numbers.data(), {first_two, 2});
+  const int64_t num_waits = NumWaits();
+  ASSERT_TRUE(IsOk(readback.Wait(gpu)));
+  EXPECT_EQ(NumWaits() - num_waits, 1);
+  EXPECT_EQ(read_letter, 'x');
+  EXPECT_EQ(last, 7);
+  EXPECT_EQ(first_two[0], 5);
+  EXPECT_EQ(first_two[1], 6);
+}
+
 __global__ void HalfOfABlockWaitsKernel() {
   if (threadIdx.x < 64) __syncthreads();
 }

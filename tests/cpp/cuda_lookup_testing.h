@@ -30,6 +30,10 @@ class DevicePairs {
     }
     row_ids_ = DeviceArray<int64_t>(row_ids);
     weights_ = DeviceArray<ComputeType<T>>(Array<ComputeType<T>>::Of(in.weights));
+    pairs_.address_bits = static_cast<uint64_t>(in.dim) * sizeof(T);
+    for (int64_t u = 0; u < rows.size(); ++u) {
+      pairs_.address_bits |= reinterpret_cast<uintptr_t>(rows[u]);
+    }
     pairs_.rows = rows_.view();
     pairs_.unique_idx = unique_idx_.view();
     pairs_.row_ids.data = row_ids_.data();
@@ -69,6 +73,36 @@ void ForRandomCases(uint64_t seed, std::initializer_list<CaseSize> sizes, const 
       }
     }
   }
+}
+
+// Pairs that name no embedding, or no row, at both ends and between those of a case: what a GPU
+// must leave out. kept[k] is the position of pair k of the case.
+inline LookupCase WithMissingPairs(const LookupCase& in, Random* random,
+                                   std::vector<int64_t>* kept) {
+  LookupCase mixed = in;
+  mixed.unique_idx.clear();
+  mixed.row_ids.clear();
+  mixed.weights.clear();
+  const int32_t num_unique = static_cast<int32_t>(in.embeddings.size());
+  const int32_t missing_unique[] = {-1, num_unique, std::numeric_limits<int32_t>::min(),
+                                    std::numeric_limits<int32_t>::max()};
+  const int64_t missing_rows[] = {-1, in.num_rows, kInt64Min, kInt64Max};
+  const auto add = [&](int32_t unique, int64_t row, double weight) {
+    mixed.unique_idx.push_back(unique);
+    mixed.row_ids.push_back(row);
+    if (!in.weights.empty()) mixed.weights.push_back(weight);
+  };
+  for (size_t k = 0; k <= in.num_pairs(); ++k) {
+    for (int64_t n = RandomInt(random, k % in.num_pairs() == 0, 2); n > 0; --n) {
+      const bool has_row = RandomBool(random), has_unique = !has_row && RandomBool(random);
+      add(has_unique ? 0 : missing_unique[RandomInt(random, 0, 3)],
+          has_row ? 0 : missing_rows[RandomInt(random, 0, 3)], 3);
+    }
+    if (k == in.num_pairs()) break;
+    kept->push_back(static_cast<int64_t>(mixed.row_ids.size()));
+    add(in.unique_idx[k], in.row_ids[k], in.weight(k));
+  }
+  return mixed;
 }
 
 }  // namespace fused_embedding

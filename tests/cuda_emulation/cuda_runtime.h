@@ -65,7 +65,8 @@ void Enqueue(std::function<void()> work);
 // From here on threads and blocks run in an order drawn from `seed`; 0: in that of their indices.
 void ShuffleOrder(uint64_t seed);
 
-// Since the program began.
+// Since the program began: how often the host had to wait. A copy to the host is a wait, for it
+// ends when the memory is written; to wait for the stream right after it takes no time.
 int64_t NumWaits();
 int64_t NumLaunches();
 // The next call that can fail returns `error`.

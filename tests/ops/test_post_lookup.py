@@ -8,7 +8,7 @@ import fused_embedding as fe
 import oracle.lookup
 import stages
 import strategies
-from checking import VALUE_DTYPES, assert_close, dtype_name, int32, int64
+from checking import VALUE_DTYPES, assert_close, dtype_name, int32, int64, needs_check_of_pairs
 from stages import BATCHES, VERSIONS, Batch, Options
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -262,8 +262,11 @@ MALFORMED_V2 = {
 }
 
 
-@pytest.mark.parametrize(("change", "message"), MALFORMED_V2.values(), ids=MALFORMED_V2.keys())
-def test_v2_rejects(change, message):
+@pytest.mark.parametrize("name", MALFORMED_V2)
+def test_v2_rejects(device, name):
+    if name.startswith(("row_", "unique_idx_")):
+        needs_check_of_pairs(device)
+    change, message = MALFORMED_V2[name]
     inputs = {
         "emb_shards": [np.ones((2, 3)), np.ones((1, 3))],
         "partition_permutation": np.array([[0, 0], [1, 0], [0, 1]], np.int32),
@@ -277,6 +280,26 @@ def test_v2_rejects(change, message):
     fe.raw_ops.FusedEmbeddingSparsePostLookUpV2(**inputs)
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         fe.raw_ops.FusedEmbeddingSparsePostLookUpV2(**(inputs | change))
+
+
+@pytest.mark.gpu
+def test_pairs_that_do_not_exist_are_left_out_on_a_gpu():
+    pairs = {
+        "emb_shards": [np.array([[1.0, 2.0], [10.0, 20.0]])],
+        "partition_permutation": np.zeros((0, 2), np.int32),
+        "indices_before_unique": int64([0, 0], [2, 0], [-1, 0], [1, 0], [1, 0], [1, 0]),
+        "is_row_empty": np.zeros(2, bool),
+        "unique_idxs": int32(0, 1, 1, 2, -1, 1),
+        "combiner": "mean",
+    }
+    with tf.device("/GPU:0"):
+        got = fe.raw_ops.FusedEmbeddingSparsePostLookUpV2(**pairs, sp_dense_shape=int64(2, 9))
+        grads = fe.raw_ops.FusedEmbeddingSparsePostLookUpV2Grad(
+            **pairs, top_grad=np.ones((2, 2)), feature_nums=got.feature_nums
+        )
+    np.testing.assert_array_equal(got.emb_vectors, [[1, 2], [10, 20]])
+    np.testing.assert_array_equal(got.feature_nums, [1, 1])
+    np.testing.assert_array_equal(grads[0], np.ones((2, 2)))
 
 
 # What is changed of valid inputs of two shards, and what the error names.
@@ -306,8 +329,11 @@ MALFORMED_V1 = {
 }
 
 
-@pytest.mark.parametrize(("change", "message"), MALFORMED_V1.values(), ids=MALFORMED_V1.keys())
-def test_v1_rejects(change, message):
+@pytest.mark.parametrize("name", MALFORMED_V1)
+def test_v1_rejects(device, name):
+    if name.startswith("row_"):
+        needs_check_of_pairs(device)
+    change, message = MALFORMED_V1[name]
     inputs = {
         "emb_shards": [np.ones((2, 3)), np.ones((1, 3))],
         "partitioned_indices": [np.array([[0, 0], [0, 1]]), np.array([[1, 0]])],

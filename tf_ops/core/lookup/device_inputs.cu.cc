@@ -86,6 +86,13 @@ __global__ void ConvertKernel(Span<const Value> values, C* __restrict__ out) {
   }
 }
 
+template <typename C, typename Value>
+__global__ void StoreKernel(Span<const C> values, Value* __restrict__ out) {
+  for (int64_t i = ThreadOfGrid(); i < values.size; i += NumThreadsOfGrid()) {
+    Store(static_cast<ComputeType<Value>>(values[i]), &out[i]);
+  }
+}
+
 }  // namespace
 
 Status LocateRows(const GpuExec& exec, Span<const ShardRows> shards, int64_t row_bytes,
@@ -112,12 +119,12 @@ Status CheckPermutation(const GpuExec& exec, Span<const int64_t> shard_sizes,
   FE_RETURN_IF_ERROR(Launch(exec, num_entries, FindRepeatedKernel, permutation,
                             device_first_rows.data(), num_shards, first_entry.data(), device_bad));
   Position first_bad = kNone;
-  FE_RETURN_IF_ERROR(CopyToHost<Position>(exec, device_bad, {&first_bad, 1}));
-  FE_RETURN_IF_ERROR(WaitForStream(exec));
+  FE_RETURN_IF_ERROR(ReadValue(exec, device_bad, &first_bad));
   if (first_bad == kNone) return Status();
   int32_t entry[2] = {0, 0};
-  FE_RETURN_IF_ERROR(CopyToHost<int32_t>(exec, permutation.data + 2 * first_bad, {entry, 2}));
-  FE_RETURN_IF_ERROR(WaitForStream(exec));
+  Readback readback;
+  readback.Add<int32_t>(permutation.data + 2 * first_bad, {entry, 2});
+  FE_RETURN_IF_ERROR(readback.Wait(exec));
   const bool exists =
       entry[0] >= 0 && entry[0] < num_shards && entry[1] >= 0 && entry[1] < shard_sizes[entry[0]];
   return BadPermutation(static_cast<int64_t>(first_bad), entry[0], entry[1], exists);
@@ -130,19 +137,17 @@ Status LastRowOf(const GpuExec& exec, const RowIds& rows, int64_t* last) {
   FE_RETURN_IF_ERROR(device_bad.Allocate(exec, 1));
   FE_RETURN_IF_ERROR(Fill(exec, 0xff, device_bad.span()));
   FE_RETURN_IF_ERROR(Launch(exec, rows.size, FindDecreaseKernel, rows, device_bad.data()));
-  const auto read = [&](int64_t i, int64_t* row) {
-    return CopyToHost<int64_t>(exec, rows.data + i * rows.stride, {row, 1});
-  };
   Position first_bad = kNone;
-  FE_RETURN_IF_ERROR(CopyToHost<Position>(exec, device_bad.data(), {&first_bad, 1}));
-  FE_RETURN_IF_ERROR(read(rows.size - 1, last));
-  FE_RETURN_IF_ERROR(WaitForStream(exec));
+  Readback readback;
+  readback.Add<Position>(device_bad.data(), {&first_bad, 1});
+  readback.Add<int64_t>(rows.data + (rows.size - 1) * rows.stride, {last, 1});
+  FE_RETURN_IF_ERROR(readback.Wait(exec));
   if (first_bad == kNone) return Status();
   const int64_t position = static_cast<int64_t>(first_bad);
+  const int64_t* bad_row = rows.data + position * rows.stride;
   int64_t row = 0, previous = -1;
-  FE_RETURN_IF_ERROR(read(position, &row));
-  if (position > 0) FE_RETURN_IF_ERROR(read(position - 1, &previous));
-  FE_RETURN_IF_ERROR(WaitForStream(exec));
+  FE_RETURN_IF_ERROR(ReadValue(exec, bad_row, &row));
+  if (position > 0) FE_RETURN_IF_ERROR(ReadValue(exec, bad_row - rows.stride, &previous));
   return RowDecreases(rows.name, position, row, previous);
 }
 
@@ -163,9 +168,16 @@ Status ConvertValues(const GpuExec& exec, Span<const Value> values, C* out) {
   return Launch(exec, values.size, ConvertKernel<Value, C>, values, out);
 }
 
-#define FE_INSTANTIATE(Value)                                               \
-  template Status ConvertValues(const GpuExec&, Span<const Value>, float*); \
-  template Status ConvertValues(const GpuExec&, Span<const Value>, double*);
+template <typename C, typename Value>
+Status StoreValues(const GpuExec& exec, Span<const C> values, Value* out) {
+  return Launch(exec, values.size, StoreKernel<C, Value>, values, out);
+}
+
+#define FE_INSTANTIATE(Value)                                                \
+  template Status ConvertValues(const GpuExec&, Span<const Value>, float*);  \
+  template Status ConvertValues(const GpuExec&, Span<const Value>, double*); \
+  template Status StoreValues(const GpuExec&, Span<const float>, Value*);    \
+  template Status StoreValues(const GpuExec&, Span<const double>, Value*);
 FE_FOR_EACH_VALUE_TYPE(FE_INSTANTIATE)
 #undef FE_INSTANTIATE
 

@@ -45,6 +45,9 @@ Status FlagsToBools(const GpuExec& exec, Span<const int32_t> flags, Span<bool> o
 // out[i] = values[i], as numbers that are computed with. C is float or double.
 template <typename Value, typename C>
 Status ConvertValues(const GpuExec& exec, Span<const Value> values, C* out);
+// The way back: out[i] = values[i], rounded once.
+template <typename C, typename Value>
+Status StoreValues(const GpuExec& exec, Span<const C> values, Value* out);
 
 }  // namespace fused_embedding
 

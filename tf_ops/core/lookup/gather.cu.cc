@@ -92,12 +92,10 @@ Status CheckIds(const GpuExec& exec, int64_t num_rows, Span<const Id> ids) {
   FE_RETURN_IF_ERROR(
       Launch(exec, ids.size, FindBadIdKernel<Id>, ids.data, ids.size, num_rows, device_bad.data()));
   Position first_bad = kNone;
-  FE_RETURN_IF_ERROR(CopyToHost<Position>(exec, device_bad.data(), {&first_bad, 1}));
-  FE_RETURN_IF_ERROR(WaitForStream(exec));
+  FE_RETURN_IF_ERROR(ReadValue(exec, device_bad.data(), &first_bad));
   if (first_bad == kNone) return Status();
   Id id = 0;
-  FE_RETURN_IF_ERROR(CopyToHost<Id>(exec, ids.data + first_bad, {&id, 1}));
-  FE_RETURN_IF_ERROR(WaitForStream(exec));
+  FE_RETURN_IF_ERROR(ReadValue(exec, ids.data + first_bad, &id));
   return NoSuchRow(id, static_cast<int64_t>(first_bad), num_rows);
 }
 

@@ -89,16 +89,9 @@ Status CheckFilledId(const GpuExec& exec, const GroupColumn<T>& column) {
   FE_RETURN_IF_ERROR(Launch(exec, column.num_rows, FindZeroKernel, counts.data(), column.num_rows,
                             device_first.data()));
   Position first = kNone;
-  FE_RETURN_IF_ERROR(CopyToHost<Position>(exec, device_first.data(), {&first, 1}));
-  FE_RETURN_IF_ERROR(WaitForStream(exec));
+  FE_RETURN_IF_ERROR(ReadValue(exec, device_first.data(), &first));
   if (first == kNone) return Status();
   return NoSuchFilledId(column.filled_id(), static_cast<int64_t>(first), column.table_rows);
-}
-
-template <typename Value>
-Status ReadBack(const GpuExec& exec, const Value* device, Value* value) {
-  FE_RETURN_IF_ERROR(CopyToHost<Value>(exec, device, {value, 1}));
-  return WaitForStream(exec);
 }
 
 // The error that a report tells of, with the value that was found.
@@ -108,7 +101,7 @@ Status CheckReport(const GpuExec& exec, const GroupColumn<T>& column, const Colu
     const int64_t position = static_cast<int64_t>(report.first_bad_row);
     int64_t row = 0;
     FE_RETURN_IF_ERROR(
-        ReadBack(exec, &column.row_ids.data[position * column.row_ids.stride], &row));
+        ReadValue(exec, &column.row_ids.data[position * column.row_ids.stride], &row));
     return NoSuchRowId(column.row_ids.name, position, row, column.num_rows);
   }
   if (report.first_bad_id != kNone) {
@@ -117,11 +110,11 @@ Status CheckReport(const GpuExec& exec, const GroupColumn<T>& column, const Colu
     int64_t id = 0;
     if (column.ids.is_int32) {
       const auto* ids = static_cast<const int32_t*>(column.ids.data);
-      FE_RETURN_IF_ERROR(ReadBack(exec, ids + position, &id32));
+      FE_RETURN_IF_ERROR(ReadValue(exec, ids + position, &id32));
       id = id32;
     } else {
       const auto* ids = static_cast<const int64_t*>(column.ids.data);
-      FE_RETURN_IF_ERROR(ReadBack(exec, ids + position, &id));
+      FE_RETURN_IF_ERROR(ReadValue(exec, ids + position, &id));
     }
     return NoSuchRow(id, position, column.table_rows);
   }
@@ -173,7 +166,8 @@ Status GroupColumnsByRow(const GpuExec& exec, const GpuColumns<T>& columns, bool
 }
 
 template <typename T>
-Status StartCheck(const GpuExec& exec, Span<const GroupColumn<T>> columns, ColumnCheck* check) {
+Status StartCheck(const GpuExec& exec, Span<const GroupColumn<T>> columns, ColumnCheck* check,
+                  Readback* readback) {
   FE_RETURN_IF_ERROR(CheckColumnSizes(columns));
   if (columns.empty()) return Status();
   // Not UploadColumns: numbers of rows may be anything where a column has no values.
@@ -188,9 +182,9 @@ Status StartCheck(const GpuExec& exec, Span<const GroupColumn<T>> columns, Colum
   DeviceBuffer<GpuColumn<T>> device_columns;
   FE_RETURN_IF_ERROR(Upload<GpuColumn<T>>(exec, AsSpan(scanned), &device_columns));
   FE_RETURN_IF_ERROR(Upload<ColumnReport>(exec, AsSpan(check->reports), &check->device_reports));
-  FE_RETURN_IF_ERROR(LaunchBlocks(exec, num_blocks, CheckColumnsKernel<T>, device_columns.data(),
-                                  columns.size, check->device_reports.data()));
-  return CopyToHost<ColumnReport>(exec, check->device_reports.data(), AsSpan(check->reports));
+  readback->Add<ColumnReport>(check->device_reports.data(), AsSpan(check->reports));
+  return LaunchBlocks(exec, num_blocks, CheckColumnsKernel<T>, device_columns.data(), columns.size,
+                      check->device_reports.data());
 }
 
 template <typename T>
@@ -213,18 +207,19 @@ template <typename T>
 Status CheckColumns(const GpuExec& exec, Span<const GroupColumn<T>> columns,
                     std::vector<PairOrder>* orders) {
   ColumnCheck check;
-  FE_RETURN_IF_ERROR(StartCheck(exec, columns, &check));
-  FE_RETURN_IF_ERROR(WaitForStream(exec));
+  Readback readback;
+  FE_RETURN_IF_ERROR(StartCheck(exec, columns, &check, &readback));
+  FE_RETURN_IF_ERROR(readback.Wait(exec));
   return FinishCheck(exec, columns, check, orders);
 }
 
-#define FE_INSTANTIATE(T)                                                                        \
-  template Status UploadColumns(const GpuExec&, Span<const GroupColumn<T>>, GpuColumns<T>*);     \
-  template Status CountPairs(const GpuExec&, const GpuColumns<T>&, Span<int32_t>);               \
-  template Status GroupColumnsByRow(const GpuExec&, const GpuColumns<T>&, bool, GpuPairGroups*); \
-  template Status StartCheck(const GpuExec&, Span<const GroupColumn<T>>, ColumnCheck*);          \
-  template Status FinishCheck(const GpuExec&, Span<const GroupColumn<T>>, const ColumnCheck&,    \
-                              std::vector<PairOrder>*);                                          \
+#define FE_INSTANTIATE(T)                                                                          \
+  template Status UploadColumns(const GpuExec&, Span<const GroupColumn<T>>, GpuColumns<T>*);       \
+  template Status CountPairs(const GpuExec&, const GpuColumns<T>&, Span<int32_t>);                 \
+  template Status GroupColumnsByRow(const GpuExec&, const GpuColumns<T>&, bool, GpuPairGroups*);   \
+  template Status StartCheck(const GpuExec&, Span<const GroupColumn<T>>, ColumnCheck*, Readback*); \
+  template Status FinishCheck(const GpuExec&, Span<const GroupColumn<T>>, const ColumnCheck&,      \
+                              std::vector<PairOrder>*);                                            \
   template Status CheckColumns(const GpuExec&, Span<const GroupColumn<T>>, std::vector<PairOrder>*);
 FE_FOR_EACH_VALUE_TYPE(FE_INSTANTIATE)
 #undef FE_INSTANTIATE

@@ -9,6 +9,7 @@
 #include "tf_ops/core/base/cuda/device_buffer.h"
 #include "tf_ops/core/base/cuda/exec.h"
 #include "tf_ops/core/base/cuda/kernel.cu.h"
+#include "tf_ops/core/base/cuda/launch.cu.h"
 #include "tf_ops/core/lookup/group_column.h"
 
 namespace fused_embedding {
@@ -21,14 +22,15 @@ struct ColumnReport {
   uint32_t seen = 0;  // bits, see group_column.cu.cc
 };
 
-// CheckColumns in two steps, for a caller that waits for more than the check: after StartCheck and
-// a wait, FinishCheck returns what CheckColumns would.
+// CheckColumns in two steps, for a caller that reads back more than the check: after StartCheck and
+// the wait, FinishCheck returns what CheckColumns would.
 struct ColumnCheck {
   DeviceBuffer<ColumnReport> device_reports;
   std::vector<ColumnReport> reports;  // [num_columns] after the wait
 };
 template <typename T>
-Status StartCheck(const GpuExec& exec, Span<const GroupColumn<T>> columns, ColumnCheck* check);
+Status StartCheck(const GpuExec& exec, Span<const GroupColumn<T>> columns, ColumnCheck* check,
+                  Readback* readback);
 template <typename T>
 Status FinishCheck(const GpuExec& exec, Span<const GroupColumn<T>> columns,
                    const ColumnCheck& check, std::vector<PairOrder>* orders);

@@ -30,17 +30,6 @@ struct ColumnGroups {
   const ComputeType<T>* clip_scale;  // or null: no column clips
 };
 
-// The norm of an embedding decides its factor. For all lanes.
-template <int kWidth, typename T>
-__device__ ComputeType<T> ClipScaleOf(const Lanes& lanes, const GroupColumn<T>& column,
-                                      int64_t id) {
-  using C = ComputeType<T>;
-  if (column.max_norm < 0) return 1;
-  const T* row = column.row(id);
-  const C square = Dot<kWidth>(lanes, row, row, column.dim);
-  return ClipScale(std::sqrt(square), static_cast<C>(column.max_norm));
-}
-
 template <int kWidth, typename T>
 __device__ void ClipOf(const ColumnRun<T>& run, ComputeType<T>* clip_scale) {
   const GroupColumn<T>& column = run.laid_out.column;
@@ -48,7 +37,8 @@ __device__ void ClipOf(const ColumnRun<T>& run, ComputeType<T>* clip_scale) {
   const int64_t block = int64_t{blockIdx.x} - run.clip_blocks.begin;
   const int64_t pair = block * lanes.num_groups() + lanes.group();
   if (pair >= column.nnz() || !column.IsKept(pair)) return;
-  const ComputeType<T> scale = ClipScaleOf<kWidth>(lanes, column, column.ids[pair]);
+  const T* embedding = column.row(column.ids[pair]);
+  const ComputeType<T> scale = ClipScaleOf<kWidth>(lanes, embedding, column.dim, column.max_norm);
   if (lanes.lane == 0) clip_scale[run.laid_out.first_pair + pair] = scale;
 }
 
@@ -120,8 +110,9 @@ __device__ void CombineRow(const ColumnRun<T>& run, const ColumnGroups<T>& group
   T* out = run.out.data + row * run.out.stride;
   if (count == 0) {
     const bool has_default = column.fills_default();
-    const C scale = has_default ? ClipScaleOf<kWidth>(lanes, column, column.default_id) : C{0};
     const T* embedding = has_default ? column.row(column.default_id) : nullptr;
+    const C scale =
+        has_default ? ClipScaleOf<kWidth>(lanes, embedding, column.dim, column.max_norm) : C{0};
     const auto row_of = [&](int64_t) { return ScaledRow<T>{embedding, 1}; };
     StoreRowSum<kWidth>(lanes, column.dim, {0, 1}, row_of, scale, out);
     return;

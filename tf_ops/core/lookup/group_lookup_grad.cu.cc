@@ -211,9 +211,8 @@ Status LayOut(const GpuExec& exec, const GroupGradInput<T>& in, GpuColumns<T>* u
     table.table = column.column.table;
     table.dim = column.column.dim;
     table.num_positions += column.num_positions();
-    table.address_bits |= reinterpret_cast<uintptr_t>(column.grad.data) |
-                          reinterpret_cast<uintptr_t>(column.column.table) |
-                          static_cast<uint64_t>(column.grad.stride) * sizeof(T);
+    table.address_bits |=
+        column.grad.address_bits() | reinterpret_cast<uintptr_t>(column.column.table);
     columns->push_back(column);
   }
   return CheckNumPairs(plan->num_positions);
@@ -257,9 +256,8 @@ Status Clip(const GpuExec& exec, std::vector<GradColumn<T>>* columns, GpuGroupGr
   int64_t num_blocks = 0;
   for (GradColumn<T>& column : *columns) {
     const int64_t dim = column.column.dim;
-    const uint64_t bits = reinterpret_cast<uintptr_t>(column.grad.data) |
-                          reinterpret_cast<uintptr_t>(column.column.table) |
-                          static_cast<uint64_t>(column.grad.stride) * sizeof(T);
+    const uint64_t bits =
+        column.grad.address_bits() | reinterpret_cast<uintptr_t>(column.column.table);
     const bool clips = column.column.max_norm >= 0 && dim > 0;
     column.is_full_width = HasFullWidth<T>(dim, bits);
     column.num_lanes = NumLanes(column.is_full_width ? dim / kFullWidth<T> : dim);
@@ -275,10 +273,11 @@ Status Clip(const GpuExec& exec, std::vector<GradColumn<T>>* columns, GpuGroupGr
                       device_columns.size(), PositionsOf(*plan), plan->projections.data());
 }
 
-// Numbers the ids, and reads back how many of them each table has: `first_uniques` [num_tables + 1]
-// after the next wait.
+// Numbers the ids. `device_numbers` [num_tables + 1]: how many of them are before those of each
+// table.
 template <typename T>
-Status Number(const GpuExec& exec, GpuGroupGradPlan<T>* plan, std::vector<int32_t>* first_uniques) {
+Status Number(const GpuExec& exec, GpuGroupGradPlan<T>* plan,
+              DeviceBuffer<int32_t>* device_numbers) {
   std::vector<int64_t> ends = {0};
   for (const GpuTableGradPlan<T>& table : plan->tables) {
     ends.push_back(ends.back() + table.num_positions);
@@ -288,13 +287,10 @@ Status Number(const GpuExec& exec, GpuGroupGradPlan<T>* plan, std::vector<int32_
       exec, {plan->ids.span(), plan->is_used.data(), {ends.data() + 1, num_ends - 1}},
       &plan->unique));
   DeviceBuffer<int64_t> device_ends;
-  DeviceBuffer<int32_t> device_numbers;
   FE_RETURN_IF_ERROR(Upload<int64_t>(exec, AsSpan(ends), &device_ends));
-  FE_RETURN_IF_ERROR(device_numbers.Allocate(exec, num_ends));
-  FE_RETURN_IF_ERROR(Launch(exec, num_ends, ReadAtKernel, plan->unique.numbers.data(),
-                            device_ends.data(), num_ends, device_numbers.data()));
-  first_uniques->resize(ends.size());
-  return CopyToHost<int32_t>(exec, device_numbers.data(), AsSpan(*first_uniques));
+  FE_RETURN_IF_ERROR(device_numbers->Allocate(exec, num_ends));
+  return Launch(exec, num_ends, ReadAtKernel, plan->unique.numbers.data(), device_ends.data(),
+                num_ends, device_numbers->data());
 }
 
 // Writes the unique ids and what SumPairs needs: the number of each position, and embeddings.
@@ -329,7 +325,8 @@ Status PlanGroupLookupGrad(const GpuExec& exec, const GroupGradInput<T>& in,
                       "them on the CPU");
   }
   ColumnCheck check;
-  FE_RETURN_IF_ERROR(StartCheck(exec, in.columns, &check));
+  Readback readback;
+  FE_RETURN_IF_ERROR(StartCheck(exec, in.columns, &check, &readback));
   GpuColumns<T> uploaded;
   std::vector<GradColumn<T>> columns;
   FE_RETURN_IF_ERROR(LayOut(exec, in, &uploaded, &columns, plan));
@@ -337,9 +334,11 @@ Status PlanGroupLookupGrad(const GpuExec& exec, const GroupGradInput<T>& in,
   FE_RETURN_IF_ERROR(Upload<GradColumn<T>>(exec, AsSpan(columns), &device_columns));
   FE_RETURN_IF_ERROR(CollectPairs(exec, uploaded, device_columns, plan));
   FE_RETURN_IF_ERROR(Clip(exec, &columns, plan));
-  std::vector<int32_t> first_uniques;
-  FE_RETURN_IF_ERROR(Number(exec, plan, &first_uniques));
-  FE_RETURN_IF_ERROR(WaitForStream(exec));
+  DeviceBuffer<int32_t> device_numbers;
+  FE_RETURN_IF_ERROR(Number(exec, plan, &device_numbers));
+  std::vector<int32_t> first_uniques(plan->tables.size() + 1);
+  readback.Add<int32_t>(device_numbers.data(), AsSpan(first_uniques));
+  FE_RETURN_IF_ERROR(readback.Wait(exec));
   std::vector<PairOrder> orders;
   FE_RETURN_IF_ERROR(FinishCheck(exec, in.columns, check, &orders));
   for (size_t t = 0; t < plan->tables.size(); ++t) {

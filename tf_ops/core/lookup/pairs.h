@@ -40,9 +40,15 @@ struct Pairs {
   int64_t dim = 0;
   int64_t num_rows = 0;
   Combiner combiner = Combiner::kMean;
-  double max_norm = -1;  // longer embeddings are scaled down to this L2 norm; negative: off
+  double max_norm = -1;       // longer embeddings are scaled down to this L2 norm; negative: off
+  uint64_t address_bits = 1;  // on a GPU: bitwise or of where embeddings begin; 1: anywhere
 
   FE_HOST_DEVICE int64_t num_pairs() const { return row_ids.size; }
+  // Whether there is the embedding, and the row, of a pair.
+  FE_INLINE bool Exists(int64_t pair) const {
+    const int64_t row = row_ids[pair], unique = unique_idx[pair];
+    return row >= 0 && row < num_rows && unique >= 0 && unique < rows.size;
+  }
   FE_INLINE ComputeType<T> weight(int64_t pair) const {
     return weights.empty() ? ComputeType<T>{1} : weights[pair];
   }
@@ -56,6 +62,10 @@ struct CombinedGrad {
   int64_t stride = 0;
 
   FE_INLINE const T* row(int64_t i) const { return data + i * stride; }
+  // Bitwise or of where rows may begin.
+  uint64_t address_bits() const {
+    return reinterpret_cast<uintptr_t>(data) | static_cast<uint64_t>(stride) * sizeof(T);
+  }
 };
 
 // Adds factor * row[0 .. dim) to a sum; nothing where `row` is null.
@@ -112,22 +122,14 @@ struct GpuPairGroups {
   DeviceBuffer<int32_t> order;   // [num_pairs], or empty: order[i] = i
 };
 
-struct GpuPairFacts {
-  bool are_rows_sorted = true;
-  uint64_t address_bits = 0;  // bitwise or of where embeddings begin
-};
-
-// Checks all that CheckPairs and CheckRowIds do, with one wait for what it finds.
-template <typename T>
-Status CheckPairs(const GpuExec& exec, const Pairs<T>& pairs, GpuPairFacts* facts);
-
-// Groups by keys below `num_groups`.
+// Groups by keys up to `num_groups`; those of that key itself are in no group.
 Status GroupByKey(const GpuExec& exec, Span<const uint32_t> keys, int64_t num_groups,
                   bool are_sorted, GpuPairGroups* groups);
 
-// Needs checked pairs. At most 2^32 - 1 rows.
-Status GroupByRow(const GpuExec& exec, const RowIds& row_ids, int64_t num_rows, bool are_sorted,
-                  GpuPairGroups* groups);
+// Groups the pairs that exist, whatever their order: to wait for the answer whether they came that
+// way would take longer than to sort. Sizes were checked. At most 2^32 - 2 rows.
+template <typename T>
+Status GroupByRow(const GpuExec& exec, const Pairs<T>& pairs, GpuPairGroups* groups);
 
 }  // namespace fused_embedding
 

@@ -1,12 +1,10 @@
-#include "tf_ops/core/lookup/partition.h"
+#include "tf_ops/core/lookup/partition.cu.h"
 
 #include <limits>
 #include <vector>
 
 #include "tf_ops/core/base/cuda/algorithm.h"
 #include "tf_ops/core/base/cuda/kernel.cu.h"
-#include "tf_ops/core/base/cuda/launch.cu.h"
-#include "tf_ops/core/lookup/shard_map.h"
 
 namespace fused_embedding {
 namespace {
@@ -44,13 +42,6 @@ __global__ void DealOutKernel(Span<const int64_t> ids, ShardMapView map,
   }
 }
 
-ShardMapView OnDevice(const ShardMap& map, const GpuPartitionPlan& plan) {
-  ShardMapView view = map.view();
-  view.shard_rows = plan.shard_rows.data();
-  view.first_ids = plan.first_ids.data();
-  return view;
-}
-
 }  // namespace
 
 Status PlanPartition(const GpuExec& exec, const PartitionInput& in, Span<int32_t> permutation,
@@ -58,8 +49,7 @@ Status PlanPartition(const GpuExec& exec, const PartitionInput& in, Span<int32_t
   FE_RETURN_IF_ERROR(CheckShards(in));
   const ShardMap map(in);
   const int64_t num_shards = in.shard_rows.size;
-  FE_RETURN_IF_ERROR(Upload(exec, in.shard_rows, &plan->shard_rows));
-  FE_RETURN_IF_ERROR(Upload(exec, map.first_ids(), &plan->first_ids));
+  FE_RETURN_IF_ERROR(UploadShards(exec, in, map, plan));
   DeviceBuffer<uint32_t> shard_of;
   DeviceBuffer<Position> device_bad;
   DeviceBuffer<int32_t> device_begins;
@@ -77,13 +67,13 @@ Status PlanPartition(const GpuExec& exec, const PartitionInput& in, Span<int32_t
                             permutation.data));
   Position first_bad = kNone;
   std::vector<int32_t> begins(static_cast<size_t>(num_shards) + 1);
-  FE_RETURN_IF_ERROR(CopyToHost<Position>(exec, device_bad.data(), {&first_bad, 1}));
-  FE_RETURN_IF_ERROR(CopyToHost<int32_t>(exec, device_begins.data(), AsSpan(begins)));
-  FE_RETURN_IF_ERROR(WaitForStream(exec));
+  Readback readback;
+  readback.Add<Position>(device_bad.data(), {&first_bad, 1});
+  readback.Add<int32_t>(device_begins.data(), AsSpan(begins));
+  FE_RETURN_IF_ERROR(readback.Wait(exec));
   if (first_bad != kNone) {
     int64_t id = 0;
-    FE_RETURN_IF_ERROR(CopyToHost<int64_t>(exec, in.ids.data + first_bad, {&id, 1}));
-    FE_RETURN_IF_ERROR(WaitForStream(exec));
+    FE_RETURN_IF_ERROR(ReadValue(exec, in.ids.data + first_bad, &id));
     return map.NoShard(id, static_cast<int64_t>(first_bad));
   }
   for (size_t p = 0; p + 1 < begins.size(); ++p) {

@@ -14,10 +14,8 @@ __global__ void __launch_bounds__(kBlockSize, kMinBlocks)
   const int64_t num_groups = gridDim.x * lanes.num_groups();
   for (int64_t u = blockIdx.x * lanes.num_groups() + lanes.group(); u < pairs.rows.size;
        u += num_groups) {
-    const C square = Dot<kWidth>(lanes, pairs.rows[u], pairs.rows[u], pairs.dim);
-    if (lanes.lane == 0) {
-      clip_scale[u] = ClipScale(std::sqrt(square), static_cast<C>(pairs.max_norm));
-    }
+    const C scale = ClipScaleOf<kWidth>(lanes, pairs.rows[u], pairs.dim, pairs.max_norm);
+    if (lanes.lane == 0) clip_scale[u] = scale;
   }
 }
 
@@ -25,7 +23,7 @@ __global__ void __launch_bounds__(kBlockSize, kMinBlocks)
 template <typename T>
 struct RowGroups {
   const int32_t* splits;
-  const int32_t* order;              // or null: as they came
+  const int32_t* order;
   const ComputeType<T>* clip_scale;  // or null: 1
 };
 
@@ -35,9 +33,8 @@ __global__ void __launch_bounds__(kBlockSize, kMinBlocks)
                   int32_t* __restrict__ num_ids) {
   using C = ComputeType<T>;
   const Lanes lanes(num_lanes);
-  const auto pair = [&](int64_t i) { return groups.order ? int64_t{groups.order[i]} : i; };
   const auto row_of = [&](int64_t i) {
-    const int64_t k = pair(i);
+    const int64_t k = groups.order[i];
     const int32_t u = pairs.unique_idx[k];
     const C clip = groups.clip_scale ? groups.clip_scale[u] : C{1};
     return ScaledRow<T>{pairs.rows[u], pairs.weight(k) * clip};
@@ -54,7 +51,7 @@ __global__ void __launch_bounds__(kBlockSize, kMinBlocks)
     } else if (!pairs.weights.empty()) {
       terms = 0;
       for (int64_t i = first; i < stop; ++i) {
-        terms += DenominatorTerm(pairs.combiner, pairs.weight(pair(i)));
+        terms += DenominatorTerm(pairs.combiner, pairs.weight(groups.order[i]));
       }
     }
     // As tf.math.div_no_nan: a zero denominator gives 0 even for embeddings that are not finite.
@@ -85,21 +82,18 @@ Status Combine(const GpuExec& exec, const Pairs<T>& pairs, const GpuPostLookupPl
 
 template <typename T>
 Status PlanPostLookup(const GpuExec& exec, const Pairs<T>& pairs, GpuPostLookupPlan<T>* plan) {
-  GpuPairFacts facts;
-  FE_RETURN_IF_ERROR(CheckPairs(exec, pairs, &facts));
-  plan->address_bits = facts.address_bits;
-  FE_RETURN_IF_ERROR(
-      GroupByRow(exec, pairs.row_ids, pairs.num_rows, facts.are_rows_sorted, &plan->by_row));
+  FE_RETURN_IF_ERROR(CheckPairSizes(pairs));
+  FE_RETURN_IF_ERROR(GroupByRow(exec, pairs, &plan->by_row));
   if (pairs.max_norm < 0) return Status();
   FE_RETURN_IF_ERROR(plan->clip_scale.Allocate(exec, pairs.rows.size));
-  return HasFullWidth<T>(pairs.dim, facts.address_bits) ? PlanClip<kFullWidth<T>>(exec, pairs, plan)
+  return HasFullWidth<T>(pairs.dim, pairs.address_bits) ? PlanClip<kFullWidth<T>>(exec, pairs, plan)
                                                         : PlanClip<1>(exec, pairs, plan);
 }
 
 template <typename T>
 Status RunPostLookup(const GpuExec& exec, const Pairs<T>& pairs, const GpuPostLookupPlan<T>& plan,
                      Span<T> combined, Span<int32_t> num_ids) {
-  const uint64_t bits = plan.address_bits | reinterpret_cast<uintptr_t>(combined.data);
+  const uint64_t bits = pairs.address_bits | reinterpret_cast<uintptr_t>(combined.data);
   return HasFullWidth<T>(pairs.dim, bits)
              ? Combine<kFullWidth<T>>(exec, pairs, plan, combined, num_ids)
              : Combine<1>(exec, pairs, plan, combined, num_ids);

@@ -31,12 +31,12 @@ template <typename T>
 void RunPostLookup(const CpuExec& exec, const Pairs<T>& pairs, const PostLookupPlan<T>& plan,
                    Span<T> combined, Span<int32_t> num_ids);
 
-// The same on a GPU. Plan waits once: whether the pairs are valid, and in order, only they tell.
+// The same on a GPU, but a pair that does not exist is left out, where the CPU names it: then
+// neither of them has to wait.
 template <typename T>
 struct GpuPostLookupPlan {
   GpuPairGroups by_row;
   DeviceBuffer<ComputeType<T>> clip_scale;  // [num_unique] factor of max_norm, or empty: off
-  uint64_t address_bits = 0;
 };
 
 template <typename T>

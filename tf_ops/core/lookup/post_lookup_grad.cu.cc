@@ -26,9 +26,17 @@ __global__ void ScalesOfPairsKernel(Pairs<T> pairs, const int32_t* __restrict__ 
   for (int64_t row = ThreadOfGrid(); row < pairs.num_rows; row += NumThreadsOfGrid()) {
     C terms = 0;
     for (int64_t i = splits ? splits[row] : 0; splits && i < splits[row + 1]; ++i) {
-      terms += DenominatorTerm(pairs.combiner, pairs.weight(order ? order[i] : i));
+      terms += DenominatorTerm(pairs.combiner, pairs.weight(order[i]));
     }
     scale[row] = pairs.IsZeroRow(row) ? C{0} : RowScale(pairs.combiner, terms);
+  }
+}
+
+// Pairs that do not exist come after all others.
+template <typename T>
+__global__ void UniqueKeysKernel(Pairs<T> pairs, uint32_t* __restrict__ keys) {
+  for (int64_t k = ThreadOfGrid(); k < pairs.num_pairs(); k += NumThreadsOfGrid()) {
+    keys[k] = static_cast<uint32_t>(pairs.Exists(k) ? pairs.unique_idx[k] : pairs.rows.size);
   }
 }
 
@@ -37,6 +45,7 @@ __global__ void ScalePairsKernel(Pairs<T> pairs, const ComputeType<T>* __restric
                                  const T* __restrict__ combined_grad,
                                  ScaledRow<T>* __restrict__ out) {
   for (int64_t k = ThreadOfGrid(); k < pairs.num_pairs(); k += NumThreadsOfGrid()) {
+    if (!pairs.Exists(k)) continue;
     const int64_t row = pairs.row_ids[k];
     const ComputeType<T> scale = row_scale[row];
     // A zero row passes no gradient, whatever it holds.
@@ -52,6 +61,7 @@ __global__ void __launch_bounds__(kBlockSize, kMinBlocks)
   const int64_t num_groups = gridDim.x * lanes.num_groups();
   for (int64_t k = blockIdx.x * lanes.num_groups() + lanes.group(); k < pairs.num_pairs();
        k += num_groups) {
+    if (!pairs.Exists(k)) continue;
     ScaledRow<T> pair = scaled[k];
     const ComputeType<T> projection =
         ClipPair<kWidth>(lanes, pairs.rows[pairs.unique_idx[k]], pairs.dim, pairs.max_norm, &pair);
@@ -71,13 +81,13 @@ Status ClipPairs(const GpuExec& exec, const Pairs<T>& pairs, ScaledRow<T>* scale
 
 template <typename T>
 Status PlanScales(const GpuExec& exec, const Pairs<T>& pairs, Span<const int32_t> num_ids,
-                  bool are_rows_sorted, ComputeType<T>* scale) {
+                  ComputeType<T>* scale) {
   if (!num_ids.empty() && pairs.weights.empty()) {
     return Launch(exec, pairs.num_rows, ScalesOfCountsKernel<T>, pairs, num_ids.data, scale);
   }
   GpuPairGroups by_row;
   if (pairs.combiner != Combiner::kSum) {
-    FE_RETURN_IF_ERROR(GroupByRow(exec, pairs.row_ids, pairs.num_rows, are_rows_sorted, &by_row));
+    FE_RETURN_IF_ERROR(GroupByRow(exec, pairs, &by_row));
   }
   return Launch(exec, pairs.num_rows, ScalesOfPairsKernel<T>, pairs, by_row.splits.data(),
                 by_row.order.data(), scale);
@@ -88,16 +98,15 @@ Status PlanScales(const GpuExec& exec, const Pairs<T>& pairs, Span<const int32_t
 template <typename T>
 Status PlanPostLookupGrad(const GpuExec& exec, const Pairs<T>& pairs, Span<const int32_t> num_ids,
                           GpuPostLookupGradPlan<T>* plan) {
-  GpuPairFacts facts;
   FE_RETURN_IF_ERROR(CheckNumIds(pairs, num_ids));
-  FE_RETURN_IF_ERROR(CheckPairs(exec, pairs, &facts));
-  plan->address_bits = facts.address_bits;
+  FE_RETURN_IF_ERROR(CheckPairSizes(pairs));
+  FE_RETURN_IF_ERROR(CheckNumPairs(pairs.rows.size));  // its ids are numbered, as pairs are
   FE_RETURN_IF_ERROR(plan->row_scale.Allocate(exec, pairs.num_rows));
-  FE_RETURN_IF_ERROR(
-      PlanScales(exec, pairs, num_ids, facts.are_rows_sorted, plan->row_scale.data()));
-  // No unique_idx is negative: it was checked.
-  const auto* keys = reinterpret_cast<const uint32_t*>(pairs.unique_idx.data);
-  FE_RETURN_IF_ERROR(SortByKey(exec, {keys, pairs.num_pairs()}, pairs.rows.size, &plan->by_unique));
+  FE_RETURN_IF_ERROR(PlanScales(exec, pairs, num_ids, plan->row_scale.data()));
+  DeviceBuffer<uint32_t> keys;
+  FE_RETURN_IF_ERROR(keys.Allocate(exec, pairs.num_pairs()));
+  FE_RETURN_IF_ERROR(Launch(exec, pairs.num_pairs(), UniqueKeysKernel<T>, pairs, keys.data()));
+  FE_RETURN_IF_ERROR(SortByKey(exec, keys.span(), pairs.rows.size + 1, &plan->by_unique));
   FE_RETURN_IF_ERROR(plan->splits.Allocate(exec, pairs.rows.size + 1));
   return SplitByKey(exec, plan->by_unique.keys.span(), plan->splits.span());
 }
@@ -113,7 +122,7 @@ Status RunPostLookupGrad(const GpuExec& exec, const Pairs<T>& pairs,
   FE_RETURN_IF_ERROR(Launch(exec, pairs.num_pairs(), ScalePairsKernel<T>, pairs,
                             plan.row_scale.data(), combined_grad.data, scaled.data()));
   const bool is_full_width = HasFullWidth<T>(
-      pairs.dim, plan.address_bits | reinterpret_cast<uintptr_t>(combined_grad.data));
+      pairs.dim, pairs.address_bits | reinterpret_cast<uintptr_t>(combined_grad.data));
   if (pairs.max_norm >= 0) {
     FE_RETURN_IF_ERROR(projections.Allocate(exec, pairs.num_pairs()));
     FE_RETURN_IF_ERROR(

@@ -41,14 +41,13 @@ void RunPostLookupGrad(const CpuExec& exec, const Pairs<T>& pairs,
 template <typename T>
 Status CheckNumIds(const Pairs<T>& pairs, Span<const int32_t> num_ids);
 
-// The same on a GPU, up to the order of additions, which the number of pairs alone decides. Plan
-// waits once: whether the pairs are valid, only they tell.
+// The same on a GPU, up to the order of additions, which the number of pairs alone decides. As in
+// stage 5, a pair that does not exist is left out, and neither of them waits.
 template <typename T>
 struct GpuPostLookupGradPlan {
   SortedKeys by_unique;
   DeviceBuffer<int32_t> splits;            // [num_unique + 1]
   DeviceBuffer<ComputeType<T>> row_scale;  // [num_rows]
-  uint64_t address_bits = 0;
 };
 
 template <typename T>

@@ -117,19 +117,17 @@ Status PlanPruneAndFill(const GpuExec& exec, const PruneAndFillInput<Weight>& in
                             is_row_empty.data, device_bad.data()));
   Position first_bad = kNone;
   plan->sizes = {};
-  FE_RETURN_IF_ERROR(CopyToHost<Position>(exec, device_bad.data(), {&first_bad, 1}));
-  FE_RETURN_IF_ERROR(CopyToHost<int64_t>(exec, plan->kept_before.data() + in.ids.size,
-                                         {&plan->sizes.num_kept, 1}));
+  Readback readback;
+  readback.Add<Position>(device_bad.data(), {&first_bad, 1});
+  readback.Add<int64_t>(plan->kept_before.data() + in.ids.size, {&plan->sizes.num_kept, 1});
   if (in.fill) {
     FE_RETURN_IF_ERROR(CountFilled(exec, is_row_empty, &plan->filled_before));
-    FE_RETURN_IF_ERROR(CopyToHost<int64_t>(exec, plan->filled_before.data() + in.num_rows,
-                                           {&plan->sizes.num_filled, 1}));
+    readback.Add<int64_t>(plan->filled_before.data() + in.num_rows, {&plan->sizes.num_filled, 1});
   }
-  FE_RETURN_IF_ERROR(WaitForStream(exec));
+  FE_RETURN_IF_ERROR(readback.Wait(exec));
   if (first_bad == kNone) return Status();
   int64_t row = 0;
-  FE_RETURN_IF_ERROR(CopyToHost<int64_t>(exec, in.indices.data + 2 * first_bad, {&row, 1}));
-  FE_RETURN_IF_ERROR(WaitForStream(exec));
+  FE_RETURN_IF_ERROR(ReadValue(exec, in.indices.data + 2 * first_bad, &row));
   return NoSuchRowId(kPruneAndFillRows, static_cast<int64_t>(first_bad), row, in.num_rows);
 }
 

@@ -3,6 +3,7 @@
 #ifndef FUSED_EMBEDDING_CORE_LOOKUP_ROW_SUM_CU_H_
 #define FUSED_EMBEDDING_CORE_LOOKUP_ROW_SUM_CU_H_
 
+#include <cmath>
 #include <cstdint>
 
 #include "tf_ops/core/base/cuda/kernel.cu.h"
@@ -58,6 +59,16 @@ __device__ inline ComputeType<T> Dot(const Lanes& lanes, const T* a, const T* b,
     for (int i = 0; i < kWidth; ++i) sum += values_a[i] * values_b[i];
   }
   return lanes.Sum(sum);
+}
+
+// What max_norm multiplies an embedding by, on each of the lanes; a negative one is off.
+template <int kWidth, typename T>
+__device__ inline ComputeType<T> ClipScaleOf(const Lanes& lanes, const T* embedding, int64_t dim,
+                                             double max_norm) {
+  using C = ComputeType<T>;
+  if (max_norm < 0) return 1;
+  const C square = Dot<kWidth>(lanes, embedding, embedding, dim);
+  return ClipScale(std::sqrt(square), static_cast<C>(max_norm));
 }
 
 }  // namespace fused_embedding

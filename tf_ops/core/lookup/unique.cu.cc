@@ -141,8 +141,7 @@ Status PlanUnique(const GpuExec& exec, Span<const Id> ids, GpuUniquePlan* plan) 
   }
   FE_RETURN_IF_ERROR(NumberFirst<Id>(exec, {ids, nullptr, {&ids.size, 1}}, plan));
   int32_t num_unique = 0;
-  FE_RETURN_IF_ERROR(CopyToHost<int32_t>(exec, plan->numbers.data() + ids.size, {&num_unique, 1}));
-  FE_RETURN_IF_ERROR(WaitForStream(exec));
+  FE_RETURN_IF_ERROR(ReadValue(exec, plan->numbers.data() + ids.size, &num_unique));
   plan->num_unique = num_unique;
   return Status();
 }

@@ -32,6 +32,8 @@ class GpuPairs {
     for (const tensorflow::Tensor& shard : emb_shards) shards.push_back(InputSpan<T>(shard).data);
     FE_RETURN_IF_ERROR(Locate(shards, &rows_));
     in_.pairs.rows = {rows_.data(), rows_.size()};
+    in_.pairs.address_bits = static_cast<uint64_t>(in_.pairs.dim) * sizeof(V);
+    for (const V* shard : shards) in_.pairs.address_bits |= reinterpret_cast<uintptr_t>(shard);
     return Status();
   }
 

@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <utility>
+#include <vector>
 
 #include "tf_ops/core/base/cuda/device_buffer.h"
 #include "tf_ops/core/base/cuda/exec.h"
@@ -89,14 +91,6 @@ Status Upload(const GpuExec& exec, Span<const T> host, DeviceBuffer<T>* device) 
   return host.empty() ? Status() : CopyToDevice(exec, host, device->data());
 }
 
-// Copies device memory. `host` has it after the next WaitForStream.
-template <typename T>
-Status CopyToHost(const GpuExec& exec, const T* device, Span<T> host) {
-  return CudaStatus(cudaMemcpyAsync(host.data, device, static_cast<size_t>(host.size) * sizeof(T),
-                                    cudaMemcpyDeviceToHost, exec.stream()),
-                    "copy to the host");
-}
-
 // Sets each byte.
 template <typename T>
 Status Fill(const GpuExec& exec, int byte, Span<T> memory) {
@@ -106,9 +100,70 @@ Status Fill(const GpuExec& exec, int byte, Span<T> memory) {
                     "set device memory");
 }
 
-// The host wait of a Plan function.
+// Copies device memory. `host` has it after the next WaitForStream, and is pageable: the copy waits
+// for the stream on its own, so that two of them are two waits. Plan functions use Readback.
+template <typename T>
+Status CopyToHost(const GpuExec& exec, const T* device, Span<T> host) {
+  return CudaStatus(cudaMemcpyAsync(host.data, device, static_cast<size_t>(host.size) * sizeof(T),
+                                    cudaMemcpyDeviceToHost, exec.stream()),
+                    "copy to the host");
+}
+
 inline Status WaitForStream(const GpuExec& exec) {
   return CudaStatus(cudaStreamSynchronize(exec.stream()), "finish the work of the stream");
+}
+
+// The host wait of a Plan function: all that it reads back comes in one copy.
+//
+// Not to pinned memory: that would have to be allocated for each copy, and saves no wait.
+class Readback {
+ public:
+  // `host` has it after Wait.
+  template <typename T>
+  void Add(const T* device, Span<T> host) {
+    if (host.empty()) return;
+    pieces_.push_back({reinterpret_cast<const char*>(device), reinterpret_cast<char*>(host.data),
+                       host.size * int64_t{sizeof(T)}});
+  }
+
+  Status Wait(const GpuExec& exec) const {
+    int64_t bytes = 0;
+    for (const Piece& piece : pieces_) bytes += piece.bytes;
+    DeviceBuffer<char> gathered;
+    FE_RETURN_IF_ERROR(gathered.Allocate(exec, bytes));
+    char* to = gathered.data();
+    for (const Piece& piece : pieces_) {
+      FE_RETURN_IF_ERROR(
+          CudaStatus(cudaMemcpyAsync(to, piece.device, static_cast<size_t>(piece.bytes),
+                                     cudaMemcpyDeviceToDevice, exec.stream()),
+                     "copy on the device"));
+      to += piece.bytes;
+    }
+    std::vector<char> on_host(static_cast<size_t>(bytes));
+    if (bytes > 0) FE_RETURN_IF_ERROR(CopyToHost<char>(exec, gathered.data(), AsSpan(on_host)));
+    FE_RETURN_IF_ERROR(WaitForStream(exec));
+    const char* from = on_host.data();
+    for (const Piece& piece : pieces_) {
+      std::memcpy(piece.host, from, static_cast<size_t>(piece.bytes));
+      from += piece.bytes;
+    }
+    return Status();
+  }
+
+ private:
+  struct Piece {
+    const char* device;
+    char* host;
+    int64_t bytes;
+  };
+  std::vector<Piece> pieces_;
+};
+
+// One value, with a wait of its own: of the kind that an error names.
+template <typename T>
+Status ReadValue(const GpuExec& exec, const T* device, T* value) {
+  FE_RETURN_IF_ERROR(CopyToHost<T>(exec, device, {value, 1}));
+  return WaitForStream(exec);
 }
 
 }  // namespace fused_embedding
