@@ -9,7 +9,7 @@ from fused_embedding import raw_ops
 from fused_embedding._tf_private import colocate_with, variable_accessed
 from fused_embedding.embedding_variable import global_step_value
 from fused_embedding.lookup_options import LookupOptions
-from fused_embedding.placement import is_in_another_task, is_on_gpu, lacks_kernels
+from fused_embedding.placement import is_in_another_task, lacks_kernels
 from fused_embedding.sparse_ids import SparseIds
 from fused_embedding.tables import AnyShard, EmbeddingVariableShard, Shard
 from fused_embedding.train.control_flow import branch_gradients
@@ -38,7 +38,7 @@ def obstacle(column: Column) -> str | None:
     Returns:
         The reason, to be shown to users; None where one op can.
     """
-    shards, ids, options = column
+    shards, _, options = column
     if len(shards) != 1:
         return f"its table is divided into {len(shards)} shards"
     if options.rows_end_at_last_id:
@@ -50,8 +50,6 @@ def obstacle(column: Column) -> str | None:
         return f"its table is in another task, {device}"
     if lacks_kernels(device):
         return f"its table is on {device}, and this build has no kernels for GPUs"
-    if is_on_gpu(device) and ids.weights is not None:
-        return f"its table is on {device}, where weights have no gradient in one op"
     return None
 
 

@@ -2,6 +2,7 @@
 #include "tests/cpp/group_testing.h"
 #include "tf_ops/core/lookup/group_lookup.h"
 #include "tf_ops/core/lookup/group_lookup_grad.h"
+#include "tf_ops/core/lookup/group_lookup_weights_grad.h"
 
 namespace fused_embedding {
 namespace {
@@ -108,6 +109,36 @@ class DeviceGroup : public GroupCase<T> {
     return results;
   }
 
+  // Of each column with weights; nothing for others. Rows of gradients lie `gap` values apart.
+  std::vector<Array<ComputeType<T>>> BackwardWeights(const GpuExec& gpu, int64_t gap) const {
+    std::vector<DeviceArray<T>> device_grads;
+    std::vector<CombinedGrad<T>> grads;
+    std::vector<DeviceArray<ComputeType<T>>> results;
+    std::vector<ComputeType<T>*> out;
+    for (size_t c = 0; c < cases_.size(); ++c) {
+      const int64_t dim = cases_[c].pairs.dim;
+      Matrix with_gap = this->grads_[c];
+      for (auto& row : with_gap) row.insert(row.end(), static_cast<size_t>(gap), std::nan(""));
+      device_grads.emplace_back(Flat<T>(with_gap, dim + gap));
+      grads.push_back({device_grads.back().data(), dim + gap});
+      results.emplace_back(static_cast<int64_t>(cases_[c].weights.size()));
+      out.push_back(results.back().data());
+    }
+    const int64_t num_waits = NumWaits();
+    EXPECT_TRUE(IsOk(GroupLookupWeightsGrad<T>(gpu, span(), AsSpan(grads),
+                                               {out.data(), static_cast<int64_t>(out.size())})));
+    EXPECT_EQ(NumWaits() - num_waits, 0);
+    std::vector<Array<ComputeType<T>>> on_host;
+    for (const auto& result : results) on_host.push_back(result.ToHost());
+    return on_host;
+  }
+
+  void ExpectWeightsGradients(const std::vector<Array<ComputeType<T>>>& got) const {
+    for (size_t c = 0; c < cases_.size(); ++c) {
+      if (!cases_[c].weights.empty()) this->ExpectWeightsGradient(c, got[c]);
+    }
+  }
+
  private:
   std::vector<DeviceArray<T>> device_tables_;
   std::vector<std::unique_ptr<DeviceColumn<T>>> memory_;
@@ -154,6 +185,52 @@ TYPED_TEST(CudaGroupLookup, GradientEqualsItsDefinitionInAnyOrderOfThreads) {
       ASSERT_EQ(got_bytes, bytes);
     }
   }
+}
+
+TYPED_TEST(CudaGroupLookup, GradientOfWeightsEqualsItsDefinitionInAnyOrderOfThreads) {
+  for (int seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(seed);
+    const DeviceGroup<TypeParam> group(seed);
+    std::string bytes;
+    for (const uint64_t order : kOrderSeeds) {
+      ShuffleOrder(order);
+      const auto got = group.BackwardWeights(this->gpu, seed % 3);
+      std::string got_bytes;
+      for (const auto& column : got) got_bytes += column.bytes();
+      if (order == kOrderSeeds[0]) {
+        group.ExpectWeightsGradients(got);
+        bytes = got_bytes;
+      }
+      ASSERT_EQ(got_bytes, bytes);
+    }
+  }
+}
+
+TYPED_TEST(CudaGroupLookup, WeightsOfPairsThatAreRefusedHaveNoGradient) {
+  using C = ComputeType<TypeParam>;
+  const DeviceArray<int64_t> ids(Array<int64_t>{1, 9, 0, 1, 0});
+  const DeviceArray<int64_t> row_ids(Array<int64_t>{0, 0, kInt64Max, 0, -1});
+  const DeviceArray<C> weights(Array<C>{1, 2, 4, 3, 5});
+  const DeviceArray<TypeParam> table(Flat<TypeParam>({{8}, {2}}, 1)),
+      grad(Flat<TypeParam>({{1}}, 1));
+  GroupColumn<TypeParam> column;
+  column.ids = ids.view();
+  column.row_ids = {row_ids.data(), 5};
+  column.weights = weights.view();
+  column.num_rows = column.dim = 1;
+  column.table = table.data();
+  column.table_rows = 2;
+  column.combiner = Combiner::kSum;
+  const CombinedGrad<TypeParam> combined_grad = {grad.data(), 1};
+  const DeviceArray<C> got(5);
+  C* out = got.data();
+  ASSERT_TRUE(IsOk(
+      GroupLookupWeightsGrad<TypeParam>(this->gpu, {&column, 1}, {&combined_grad, 1}, {&out, 1})));
+  EXPECT_EQ(got.ToHost().values(), (std::vector<C>{2, 0, 0, 2, 0}));
+  column.weights.size = 4;
+  EXPECT_TRUE(IsInvalid(
+      GroupLookupWeightsGrad<TypeParam>(this->gpu, {&column, 1}, {&combined_grad, 1}, {&out, 1}),
+      {"column 0", "one weight for each of the 5 ids, got 4"}));
 }
 
 // One column of two ids, of which a test spoils something.

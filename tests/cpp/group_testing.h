@@ -132,6 +132,20 @@ class GroupCase {
     }
   }
 
+  // Of the weights of column c: those of its pairs, 0 for ids that were dropped.
+  void ExpectWeightsGradient(size_t c, const Array<ComputeType<T>>& got) const {
+    const ColumnCase& column = cases_[c];
+    const std::vector<double> of_pairs = NaiveWeightsGrad(column.pairs, grads_[c]);
+    const bool prunes_weights = column.pairs.combiner != Combiner::kSum;
+    std::vector<double> want;
+    size_t pair = 0;
+    for (size_t k = 0; k < column.ids.size(); ++k) {
+      const bool is_kept = column.ids[k] >= 0 && !(prunes_weights && !(column.weights[k] > 0));
+      want.push_back(is_kept ? of_pairs[pair++] : 0);
+    }
+    ExpectWeightsGrad<T>(column.pairs, grads_[c], want, got);
+  }
+
  protected:
   Random random_;
   std::vector<Matrix> tables_;

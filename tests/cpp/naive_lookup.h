@@ -270,6 +270,21 @@ void ExpectRowsClose(const Array<T>& got, const Matrix& want, double magnitude) 
   ASSERT_EQ(i, got.size());
 }
 
+template <typename T>
+void ExpectWeightsGrad(const LookupCase& in, const Matrix& combined_grad,
+                       const std::vector<double>& want, const Array<ComputeType<T>>& got) {
+  // e g and its share of the row's sum may cancel.
+  double magnitude = MaxAbs(want);
+  for (const double scale : NaiveScales(in)) {
+    magnitude = std::max(magnitude, std::abs(scale) * MaxAbs(in.embeddings) *
+                                        MaxAbs(combined_grad) * static_cast<double>(in.dim));
+  }
+  ASSERT_EQ(got.size(), static_cast<int64_t>(want.size()));
+  for (size_t k = 0; k < want.size(); ++k) {
+    ASSERT_TRUE(IsClose(got[static_cast<int64_t>(k)], want[k], magnitude)) << in << ", pair " << k;
+  }
+}
+
 constexpr Combiner kCombiners[] = {Combiner::kSum, Combiner::kMean, Combiner::kSqrtn};
 
 // Each way that a row is cut into blocks: registers of 8, 16, 32 and 64 values, and odd rests.

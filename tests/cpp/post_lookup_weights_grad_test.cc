@@ -16,21 +16,6 @@ Array<ComputeType<T>> WeightsGrad(const CpuExec& exec, const Pairs<T>& pairs,
 }
 
 template <typename T>
-void ExpectWeightsGrad(const LookupCase& in, const Matrix& combined_grad,
-                       const std::vector<double>& want, const Array<ComputeType<T>>& got) {
-  // e g and its share of the row's sum may cancel.
-  double magnitude = MaxAbs(want);
-  for (const double scale : NaiveScales(in)) {
-    magnitude = std::max(magnitude, std::abs(scale) * MaxAbs(in.embeddings) *
-                                        MaxAbs(combined_grad) * static_cast<double>(in.dim));
-  }
-  ASSERT_EQ(got.size(), static_cast<int64_t>(want.size()));
-  for (size_t k = 0; k < want.size(); ++k) {
-    ASSERT_TRUE(IsClose(got[static_cast<int64_t>(k)], want[k], magnitude)) << in << ", pair " << k;
-  }
-}
-
-template <typename T>
 class WeightsGradTypes : public ::testing::Test {};
 TYPED_TEST_SUITE(WeightsGradTypes, ValueTypes);
 

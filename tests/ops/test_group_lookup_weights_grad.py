@@ -3,8 +3,10 @@ import pytest
 import tensorflow as tf
 
 import group_stages
-from checking import VALUE_DTYPES, dtype_name
+from checking import VALUE_DTYPES, dtype_name, needs_check_of_pairs
 from group_stages import Column
+
+pytestmark = pytest.mark.usefixtures("device")
 
 KINDS = {"tensors": np.asarray, "variables": tf.Variable}
 
@@ -42,7 +44,8 @@ def test_has_the_dtype_of_the_weights(kind, weight_dtype):
     np.testing.assert_array_equal(tf.cast(got, tf.float64), [2.0, 2.0, 0.0])
 
 
-def test_rejects_ids_outside_the_table(kind):
+def test_rejects_ids_outside_the_table(device, kind):
+    needs_check_of_pairs(device)
     column = Column(0, [4], [0], 1, [1.0])
     with pytest.raises(tf.errors.InvalidArgumentError, match="column 0: id 4 at position 0"):
         weights_gradient([kind(np.ones((4, 1)))], [column], [np.ones((1, 1))])

@@ -11,6 +11,8 @@ import strategies
 from checking import VALUE_DTYPES, dtype_name
 from stages import BATCHES, VERSIONS, Batch, Options
 
+pytestmark = pytest.mark.usefixtures("device")
+
 
 def forward(version, inputs, options):
     """The combined rows."""

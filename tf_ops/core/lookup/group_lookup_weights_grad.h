@@ -14,6 +14,14 @@ Status GroupLookupWeightsGrad(const CpuExec& exec, const GroupColumn<T>& column,
                               const CombinedGrad<T>& combined_grad,
                               Span<ComputeType<T>> weights_grad);
 
+// The same on a GPU, for all columns at once: weights_grads [num_columns] is where each column's
+// go, null where they are not wanted. Checks sizes alone, and does not wait: a pair that
+// CheckColumns refuses gets 0.
+template <typename T>
+Status GroupLookupWeightsGrad(const GpuExec& exec, Span<const GroupColumn<T>> columns,
+                              Span<const CombinedGrad<T>> combined_grads,
+                              Span<ComputeType<T>* const> weights_grads);
+
 }  // namespace fused_embedding
 
 #endif  // FUSED_EMBEDDING_CORE_LOOKUP_GROUP_LOOKUP_WEIGHTS_GRAD_H_

@@ -12,29 +12,19 @@ FE_INLINE void RowWeightsGrad(const Pairs<T>& pairs, const PostLookupPlan<T>& pl
                               const T* row_grad, Span<ComputeType<T>> weights_grad) {
   using C = ComputeType<T>;
   const PairGroups& groups = plan.by_row;
-  C denominator_terms = 0;
-  C weighted_dots = 0;
-  for (int64_t i = groups.begin(row); i < groups.end(row); ++i) {
+  const int64_t begin = groups.begin(row), end = groups.end(row);
+  for (int64_t i = begin; i < end; ++i) {
     const int64_t k = groups.pair(i);
     const int32_t u = pairs.unique_idx[k];
     const C clip = plan.clip_scale.size() == 0 ? C{1} : plan.clip_scale.span()[u];
     weights_grad[k] = clip * Dot<C>(pairs.rows[u], row_grad, pairs.dim);
-    weighted_dots += pairs.weight(k) * weights_grad[k];
-    denominator_terms += DenominatorTerm(pairs.combiner, pairs.weight(k));
   }
-  const bool is_zero = pairs.IsZeroRow(row);
-  const C scale = is_zero ? C{0} : RowScale(pairs.combiner, denominator_terms);
-  if (pairs.combiner == Combiner::kSum && !is_zero) return;
-  for (int64_t i = groups.begin(row); i < groups.end(row); ++i) {
+  const auto pair_of = [&](int64_t i) FE_INLINE_LAMBDA {
     const int64_t k = groups.pair(i);
-    if (scale == 0) {
-      weights_grad[k] = 0;
-      continue;
-    }
-    const C denominator_grad =
-        pairs.combiner == Combiner::kMean ? scale * scale : pairs.weight(k) * scale * scale * scale;
-    weights_grad[k] = scale * weights_grad[k] - denominator_grad * weighted_dots;
-  }
+    return RowPair<C>{k, pairs.weight(k)};
+  };
+  FinishRowWeightsGrad(pairs.combiner, pairs.IsZeroRow(row), begin, end, pair_of,
+                       weights_grad.data);
 }
 
 }  // namespace
