@@ -8,6 +8,8 @@ import fused_embedding as fe
 import oracle.lookup
 from stages import BATCHES, INT64_MAX, INT64_MIN, SHAPE_ERROR
 
+pytestmark = pytest.mark.usefixtures("device")
+
 TABLES = {"one_shard": [10], "two_shards": [5, 5], "uneven": [6, 1, 3]}
 
 

@@ -1,73 +1,27 @@
-#include <limits>
-#include <vector>
-
-#include "tensorflow/core/framework/op_kernel.h"
-#include "tf_ops/core/lookup/pre_lookup.h"
-#include "tf_ops/kernels/sparse_inputs.h"
-#include "tf_ops/kernels/tf_adapters.h"
+#include "tf_ops/kernels/pre_lookup_kernel.h"
 
 namespace fused_embedding {
 namespace {
 
-using tensorflow::OpInputList;
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::OpOutputList;
-using tensorflow::Tensor;
-
-class PreLookupOp : public tensorflow::OpKernel {
+class CpuPreLookup {
  public:
-  explicit PreLookupOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
-    FE_REQUIRES_OK(ctx, ReadPartitionAxis(ctx));
-    FE_REQUIRES_OK(ctx, ReadPartitionStrategy(ctx, &attrs_.strategy));
-    attrs_.pairs.fill = GetAttr<bool>(ctx, "fill_empty_row");
-    attrs_.pairs.prune = GetAttr<bool>(ctx, "prune_invalid_id");
-    attrs_.pairs.default_id = GetAttr<int64_t>(ctx, "default_id");
+  explicit CpuPreLookup(tensorflow::OpKernelContext*) {}
+
+  Status Plan(const PreLookupInput& in, Span<int32_t> flags, Span<int64_t> shard_sizes) {
+    return PlanPreLookup(in, flags, shard_sizes, &plan_);
   }
 
-  void Compute(OpKernelContext* ctx) override {
-    OpInputList partition_shapes;
-    OP_REQUIRES_OK(ctx, ctx->input_list("partition_shapes", &partition_shapes));
-    const int num_shards = partition_shapes.size();
-    const Tensor& ids = ctx->input(num_shards);
-    const Tensor& indices = ctx->input(num_shards + 1);
-    PreLookupInput in = attrs_;
-    FE_REQUIRES_OK(ctx, CheckIdsAndIndices(ids, indices));
-    FE_REQUIRES_OK(ctx, ReadNumRows(ctx->input(num_shards + 2), &in.pairs.num_rows));
-    std::vector<int64_t> shard_rows;
-    FE_REQUIRES_OK(ctx, ReadShardRows(partition_shapes, &shard_rows));
-    in.pairs.ids = InputSpan<int64_t>(ids);
-    in.pairs.indices = InputSpan<int64_t>(indices);
-    in.shard_rows = {shard_rows.data(), num_shards};
-
-    Tensor* flags = nullptr;
-    OP_REQUIRES(
-        ctx, in.pairs.num_rows <= std::numeric_limits<int64_t>::max() - in.pairs.ids.size,
-        ToTfStatus(ResourceExhausted("sp_dense_shape has too many rows: ", in.pairs.num_rows)));
-    OP_REQUIRES_OK(
-        ctx, AllocateOutput(ctx, 2 * num_shards, {in.pairs.num_rows + in.pairs.ids.size}, &flags));
-    std::vector<int64_t> shard_sizes(shard_rows.size());
-    PreLookupPlan plan;
-    FE_REQUIRES_OK(ctx, PlanPreLookup(in, OutputSpan<int32_t>(flags),
-                                      {shard_sizes.data(), num_shards}, &plan));
-
-    std::vector<Span<int64_t>> shard_ids, shard_indices;
-    for (int p = 0; p < num_shards; ++p) {
-      Tensor* output = nullptr;
-      OP_REQUIRES_OK(ctx, AllocateOutput(ctx, p, {shard_sizes[p]}, &output));
-      shard_ids.push_back(OutputSpan<int64_t>(output));
-      OP_REQUIRES_OK(ctx, AllocateOutput(ctx, num_shards + p, {shard_sizes[p], 2}, &output));
-      shard_indices.push_back(OutputSpan<int64_t>(output));
-    }
-    RunPreLookup(in, plan, {shard_ids.data(), num_shards}, {shard_indices.data(), num_shards});
+  Status Run(const PreLookupInput& in, Span<const Span<int64_t>> shard_ids,
+             Span<const Span<int64_t>> shard_indices) {
+    RunPreLookup(in, plan_, shard_ids, shard_indices);
+    return Status();
   }
 
  private:
-  PreLookupInput attrs_;
+  PreLookupPlan plan_;
 };
 
-REGISTER_KERNEL_BUILDER(Name("FusedEmbeddingSparsePreLookUp").Device(tensorflow::DEVICE_CPU),
-                        PreLookupOp);
+FE_REGISTER_PRE_LOOKUP(tensorflow::DEVICE_CPU, CpuPreLookup)
 
 }  // namespace
 }  // namespace fused_embedding

@@ -9,6 +9,7 @@
 #define FUSED_EMBEDDING_CORE_LOOKUP_PRE_LOOKUP_H_
 
 #include "tf_ops/core/base/buffer.h"
+#include "tf_ops/core/base/cuda/algorithm.h"
 #include "tf_ops/core/lookup/partition.h"
 #include "tf_ops/core/lookup/prune_and_fill.h"
 
@@ -37,6 +38,21 @@ Status PlanPreLookup(const PreLookupInput& in, Span<int32_t> flags, Span<int64_t
 // Writes shard p's local ids [shard_sizes[p]] and indices [shard_sizes[p], 2], in input order.
 void RunPreLookup(const PreLookupInput& in, const PreLookupPlan& plan,
                   Span<const Span<int64_t>> shard_ids, Span<const Span<int64_t>> shard_indices);
+
+// The same on a GPU, with the same result. shard_rows, shard_sizes and the lists of shards are host
+// memory. Plan waits once, for the sizes of the shards and whether all is valid.
+struct GpuPreLookupPlan {
+  SortedKeys by_shard;  // where pairs come from: ids, then rows; see pre_lookup.cu.cc
+  DeviceBuffer<int32_t> shard_begins;  // [P + 1] of by_shard
+  GpuPartitionPlan shards;
+  int64_t num_pairs = 0;
+};
+
+Status PlanPreLookup(const GpuExec& exec, const PreLookupInput& in, Span<int32_t> flags,
+                     Span<int64_t> shard_sizes, GpuPreLookupPlan* plan);
+
+Status RunPreLookup(const GpuExec& exec, const PreLookupInput& in, const GpuPreLookupPlan& plan,
+                    Span<const Span<int64_t>> shard_ids, Span<const Span<int64_t>> shard_indices);
 
 }  // namespace fused_embedding
 
