@@ -13,6 +13,7 @@ from fused_embedding.embedding_variable import (
     as_keys,
     refuse_dense,
 )
+from fused_embedding.placement import beside_hash_tables
 
 
 @register_serializable(saved_model.PACKAGE, "PartitionedEmbeddingVariable")
@@ -134,14 +135,15 @@ class PartitionedEmbeddingVariable(tf.Module):
 
     def _partition(self, keys: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """Positions in `keys`, and keys, of each partition."""
-        partition = raw_ops.PartitionWithPermutation(
-            input=keys,
-            partition_shapes=[tf.constant([0, self.embedding_dim], tf.int64)] * len(self),
-            partition_strategy=self.partition_strategy,
-        )
-        part_of_key = partition.partition_permutation[:, 0]
-        positions = tf.dynamic_partition(tf.range(tf.size(keys)), part_of_key, len(self))
-        return positions, partition.partitioned_values
+        with beside_hash_tables():
+            partition = raw_ops.PartitionWithPermutation(
+                input=keys,
+                partition_shapes=[tf.constant([0, self.embedding_dim], tf.int64)] * len(self),
+                partition_strategy=self.partition_strategy,
+            )
+            part_of_key = partition.partition_permutation[:, 0]
+            positions = tf.dynamic_partition(tf.range(tf.size(keys)), part_of_key, len(self))
+            return positions, partition.partitioned_values
 
     def _of_each_key(
         self, ids: Any, method: Callable[[EmbeddingVariable, tf.Tensor], tf.Tensor]

@@ -20,6 +20,7 @@ from fused_embedding._tf_private import (
 )
 from fused_embedding.embedding_options import EmbeddingVariableOption
 from fused_embedding.inference import is_inference
+from fused_embedding.placement import beside_hash_tables
 from fused_embedding.train import hook
 from fused_embedding.train.control_flow import branch_gradients
 
@@ -204,7 +205,8 @@ class EmbeddingVariable(BaseResourceVariable):
         """
         indices = tf.convert_to_tensor(indices)
         keys = tf.reshape(tf.cast(indices, tf.int64), [-1])
-        unique = raw_ops.UniqueWithCountsV3(input=keys)
+        with beside_hash_tables():
+            unique = raw_ops.UniqueWithCountsV3(input=keys)
         rows = tf.gather(self.lookup(unique.unique_keys, unique.unique_counts), unique.unique_idxs)
         shape = tf.concat([tf.shape(indices), [self.embedding_dim]], axis=0)
         result = tf.reshape(rows, shape, name=name)

@@ -1,5 +1,6 @@
 """Gradients of the ops, registered when this module is imported."""
 
+import contextlib
 from typing import Any
 
 import tensorflow as tf
@@ -15,6 +16,11 @@ def _attrs(op: tf.Operation, *names: str) -> dict[str, Any]:
     values = {name: op.get_attr(name) for name in names}
     # Strings come back as bytes.
     return {k: v.decode() if isinstance(v, bytes) else v for k, v in values.items()}
+
+
+def _where(op: tf.Operation) -> contextlib.AbstractContextManager[None]:
+    """Puts a gradient where its lookup was put, if anybody said so: all of its inputs are there."""
+    return tf.device(op.outputs[0].device or "")
 
 
 def _table_grad(
@@ -131,12 +137,13 @@ def _prune_and_fill_grad(op: tf.Operation, *grads: tf.Tensor | None) -> list[Any
     if weights_out_grad is None or not op.get_attr("use_sparse_weights"):
         return [None] * 4
     values, _, _, weights = op.inputs
-    weights_grad = raw_ops.PruneInvalidAndFillEmptyRowsGrad(
-        sp_values=values,
-        sp_weights_values=weights,
-        grad=weights_out_grad,
-        **_attrs(op, "prune", "prune_sparse_weights"),
-    )
+    with _where(op):
+        weights_grad = raw_ops.PruneInvalidAndFillEmptyRowsGrad(
+            sp_values=values,
+            sp_weights_values=weights,
+            grad=weights_out_grad,
+            **_attrs(op, "prune", "prune_sparse_weights"),
+        )
     return [None, None, None, weights_grad]
 
 
@@ -154,8 +161,13 @@ def _post_lookup_grad(op: tf.Operation, top_grad: tf.Tensor, _: Any) -> list[Any
         "partitioned_weights": weights,
         **_attrs(op, "combiner", "max_norm", "default_id"),
     }
-    shard_grads = raw_ops.FusedEmbeddingSparsePostLookUpGrad(feature_nums=op.outputs[1], **forward)
-    weights_grads = raw_ops.FusedEmbeddingSparsePostLookUpWeightsGrad(**forward) if weights else []
+    weights_grads = []
+    with _where(op):
+        shard_grads = raw_ops.FusedEmbeddingSparsePostLookUpGrad(
+            feature_nums=op.outputs[1], **forward
+        )
+        if weights:
+            weights_grads = raw_ops.FusedEmbeddingSparsePostLookUpWeightsGrad(**forward)
     return [*shard_grads, *[None] * (2 * num_shards + 2), *weights_grads]
 
 
@@ -175,12 +187,13 @@ def _post_lookup_v2_grad(op: tf.Operation, top_grad: tf.Tensor, _: Any) -> list[
         **_attrs(op, "combiner", "max_norm", "default_id", "fill_empty_row"),
     }
     has_weights = op.get_attr("use_sparse_weights")
-    shard_grads = raw_ops.FusedEmbeddingSparsePostLookUpV2Grad(
-        feature_nums=op.outputs[1], use_sparse_weights=has_weights, **forward
-    )
-    weights_grad = (
-        raw_ops.FusedEmbeddingSparsePostLookUpV2WeightsGrad(**forward) if has_weights else None
-    )
+    weights_grad = None
+    with _where(op):
+        shard_grads = raw_ops.FusedEmbeddingSparsePostLookUpV2Grad(
+            feature_nums=op.outputs[1], use_sparse_weights=has_weights, **forward
+        )
+        if has_weights:
+            weights_grad = raw_ops.FusedEmbeddingSparsePostLookUpV2WeightsGrad(**forward)
     return [*shard_grads, *[None] * 5, weights_grad]
 
 

@@ -10,6 +10,7 @@ from fused_embedding import raw_ops
 from fused_embedding.group_lookup import Column, fuses, group_key, lookup_group, obstacle
 from fused_embedding.lookup_options import LookupOptions
 from fused_embedding.path_notes import noted
+from fused_embedding.placement import beside_hash_tables
 from fused_embedding.sparse_ids import SparseIds
 from fused_embedding.tables import AnyShard, EmbeddingVariableShard, Occurrences
 
@@ -229,9 +230,12 @@ def run_lookup(
     version: str, shards: list[AnyShard], ids: SparseIds, options: LookupOptions
 ) -> tf.Tensor:
     """Runs a fused lookup of the given version and restores the ranks of its inputs."""
-    if isinstance(shards[0], EmbeddingVariableShard):
-        options = _of_embedding_variable(options, shards[0])
-    return restore_rank(LOOKUPS[version](shards, ids, options), shards, ids)
+    if not isinstance(shards[0], EmbeddingVariableShard):
+        return restore_rank(LOOKUPS[version](shards, ids, options), shards, ids)
+    options = _of_embedding_variable(options, shards[0])
+    with beside_hash_tables():
+        combined = LOOKUPS[version](shards, ids, options)
+    return restore_rank(combined, shards, ids)
 
 
 def run_group(columns: Sequence[Column], max_columns: int | None = None) -> list[tf.Tensor]:

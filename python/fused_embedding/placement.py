@@ -40,6 +40,15 @@ def _device_of_variable() -> str:
         return handle.device
 
 
+def beside_hash_tables() -> contextlib.AbstractContextManager[None]:
+    """Puts what is built inside on the CPU of this task: stages of lookups of EmbeddingVariables.
+
+    Those tables are on CPUs. Some stages have kernels for GPUs, where TensorFlow would place them
+    first: keys and rows would go there and back, with a wait for each.
+    """
+    return tf.device("/device:CPU:0")
+
+
 def is_on_gpu(device: str) -> bool:
     """Whether `device`, of a table, is a GPU."""
     return tf.DeviceSpec.from_string(device or "").device_type == "GPU"

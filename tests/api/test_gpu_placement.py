@@ -1,8 +1,11 @@
 """Lookups where a GPU is asked for, or holds the table, and the ops have no kernels for it."""
 
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
+from embedding_variable_cases import make_variable, parts_of
 
 import fused_embedding as fe
 from fused_embedding import group_lookup, placement, tables
@@ -46,8 +49,6 @@ def table_on_gpu(monkeypatch):
     """Pretends that tables are on a GPU; `has_kernels` says whether the ops can run there."""
 
     def pretend(*, has_kernels):
-        for module in (placement, group_lookup):
-            monkeypatch.setattr(module, "is_on_gpu", lambda _: True)
         for module in (tables, group_lookup):
             monkeypatch.setattr(module, "lacks_kernels", lambda _: not has_kernels)
 
@@ -72,20 +73,13 @@ def test_a_table_on_a_gpu_without_kernels_is_read_by_stock(table_on_gpu, version
         np.testing.assert_allclose(got, of_own_op, rtol=1e-6)
 
 
-def test_weights_on_a_gpu_have_their_gradient_from_v2(table_on_gpu):
-    want = run("v3")
+@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["no_weights", "weights"])
+def test_one_op_reads_a_table_on_a_gpu(table_on_gpu, weights):
     table_on_gpu(has_kernels=True)
-
-    def ops(weights):
-        graph = tf.function(lambda t: lookup(t, "v3", weights)).get_concrete_function(
-            tf.Variable(TABLE)
-        )
-        return {op.type for op in graph.graph.get_operations()}
-
-    assert "FusedEmbeddingResourceGroupLookup" in ops(None)
-    assert "FusedEmbeddingSparsePostLookUpV2" in ops(WEIGHTS)
-    for got, of_one_op in zip(run("v3"), want, strict=True):
-        np.testing.assert_allclose(got, of_one_op, rtol=1e-6)
+    table = tf.Variable(TABLE)
+    function = tf.function(lambda: lookup(table, "v3", weights))
+    used = {op.type for op in function.get_concrete_function().graph.get_operations()}
+    assert "FusedEmbeddingResourceGroupLookup" in used
 
 
 @pytest.mark.parametrize(
@@ -133,3 +127,53 @@ def test_graph_falls_back_to_the_cpu(version, use_resource):
     got = [combined, ids[order], rows[order], weights_grad]
     for result, of_cpu in zip(got, want, strict=True):
         np.testing.assert_allclose(result, of_cpu, rtol=1e-6)
+
+
+# Our ops that have kernels for GPUs. TensorFlow puts one there unless it was told otherwise.
+GPU_OPS = re.compile("FusedEmbedding|PruneInvalid|UniqueWithCountsV3|PartitionWithPermutation")
+
+
+def ops_for_gpus(build):
+    """Those in the graph that `build` makes: the type of each, and whether it must be on a CPU."""
+    with tf.Graph().as_default() as graph:
+        build()
+    found = []
+    for op in graph.get_operations():
+        if GPU_OPS.match(op.type):
+            # A table's op has kernels for CPUs alone.
+            beside = [graph.get_operation_by_name(g.decode()[5:]) for g in op.colocation_groups()]
+            is_beside_table = any(op.type.startswith("EmbeddingVariable") for op in beside)
+            on_cpu = tf.DeviceSpec.from_string(op.device).device_type == "CPU"
+            found.append((op.type, on_cpu or is_beside_table))
+    return found
+
+
+@pytest.mark.parametrize("num_partitions", [None, 2])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_lookups_of_hash_tables_stay_beside_them(version, num_partitions):
+    def build():
+        variable, _ = make_variable(TABLE, num_partitions)
+        weights = tf.compat.v1.placeholder(tf.float32, [5])
+        combined = lookup(variable, version, weights)
+        tf.gradients(combined, [*parts_of(variable), weights])
+        tf.gather(parts_of(variable)[0], [5, 1])
+        variable.erase([1])
+
+    found = ops_for_gpus(build)
+    used = {name for name, _ in found}
+    gradients = {name for name in used if name.endswith("WeightsGrad")}
+    assert gradients
+    assert "UniqueWithCountsV3" in used
+    assert ("PartitionWithPermutation" in used) == (num_partitions is not None)
+    assert not [name for name, stays_on_cpu in found if not stays_on_cpu]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_lookups_of_variables_may_go_to_a_gpu(version):
+    def build():
+        table = tf.compat.v1.get_variable("t", initializer=TABLE, use_resource=True)
+        tf.gradients(lookup(table, version), table)
+
+    found = ops_for_gpus(build)
+    assert found
+    assert not [name for name, stays_on_cpu in found if stays_on_cpu]

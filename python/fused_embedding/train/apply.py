@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from fused_embedding import raw_ops
 from fused_embedding._tf_private import colocate_with
+from fused_embedding.placement import beside_hash_tables
 from fused_embedding.train.collected import apply_in_turns
 
 
@@ -24,11 +25,13 @@ def sum_duplicates(grad: tf.IndexedSlices) -> tuple[tf.Tensor, tf.Tensor]:
     Returns:
         `[m]` int64 distinct keys in order of first occurrence, `[m, dim]` sums of their rows.
     """
-    keys, key_idxs, counts = raw_ops.UniqueWithCountsV3(input=tf.cast(grad.indices, tf.int64))
-    dtype = grad.values.dtype
-    # 16-bit rows are summed in float32.
-    rows = tf.cast(grad.values, tf.float32) if dtype.size == 2 else grad.values
-    return keys, tf.cast(tf.math.unsorted_segment_sum(rows, key_idxs, tf.size(counts)), dtype)
+    with beside_hash_tables():
+        keys, key_idxs, counts = raw_ops.UniqueWithCountsV3(input=tf.cast(grad.indices, tf.int64))
+        dtype = grad.values.dtype
+        # 16-bit rows are summed in float32.
+        rows = tf.cast(grad.values, tf.float32) if dtype.size == 2 else grad.values
+        sums = tf.math.unsorted_segment_sum(rows, key_idxs, tf.size(counts))
+        return keys, tf.cast(sums, dtype)
 
 
 def tables_looked_up(op: tf.Operation) -> list[tf.Tensor]:

@@ -137,10 +137,6 @@ __device__ void CombineRows(const ColumnRun<T>& run, const ColumnGroups<T>& grou
   if (row < run.laid_out.column.num_rows) CombineRow<kWidth>(run, groups, lanes, row);
 }
 
-// Doubles need more registers.
-template <typename T>
-constexpr int kMinCombineBlocks = sizeof(ComputeType<T>) == 8 ? 2 : kMinBlocks;
-
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize, kMinCombineBlocks<T>)
     CombineColumnsKernel(const ColumnRun<T>* __restrict__ runs, int64_t num_runs,

@@ -28,7 +28,7 @@ struct RowGroups {
 };
 
 template <int kWidth, typename T>
-__global__ void __launch_bounds__(kBlockSize, kMinBlocks)
+__global__ void __launch_bounds__(kBlockSize, kMinCombineBlocks<T>)
     CombineKernel(Pairs<T> pairs, RowGroups<T> groups, int num_lanes, T* __restrict__ combined,
                   int32_t* __restrict__ num_ids) {
   using C = ComputeType<T>;

@@ -7,9 +7,14 @@
 #include <cstdint>
 
 #include "tf_ops/core/base/cuda/kernel.cu.h"
+#include "tf_ops/core/base/cuda/launch.cu.h"
 #include "tf_ops/core/lookup/pairs.h"
 
 namespace fused_embedding {
+
+// As kMinBlocks, for kernels that combine rows: doubles need more registers.
+template <typename T>
+constexpr int kMinCombineBlocks = sizeof(ComputeType<T>) == 8 ? 2 : kMinBlocks;
 
 // Adds kWidth values, from `offset`, of each of row_of(range.begin) ... row_of(range.end - 1), in
 // their order.
