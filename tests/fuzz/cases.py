@@ -298,6 +298,13 @@ def post_args(args):
     return rows_of(args), row_ids_of(args), args["combiner"], weights, max_norm_of(args)
 
 
+def leaves_out_pairs(args, num_rows, got):
+    """A GPU leaves out pairs without a row or embedding; tests/ops has what it then gives."""
+    idxs, num_unique = args.get("unique_idxs", []), sum(map(len, args["emb_shards"]))
+    exists = [0 <= row < num_rows for row in row_ids_of(args)] + [0 <= u < num_unique for u in idxs]
+    return "GPU" in tf.nest.flatten(got)[0].device and not all(exists)
+
+
 def check_post(args, got):
     row_ids = row_ids_of(args)
     if args.get("rows_end_at_last_id"):
@@ -305,6 +312,8 @@ def check_post(args, got):
         num_rows = int(max(row_ids, default=-1)) + 1
     else:
         num_rows = num_rows_of(args["sp_dense_shape"])
+    if leaves_out_pairs(args, num_rows, got):
+        return
     assert not len(row_ids) or (min(row_ids) >= 0 and max(row_ids) < num_rows)
     want = oracle.lookup.post_lookup(
         rows_of(args), row_ids, num_rows, args["combiner"], weights_of(args), max_norm_of(args)
@@ -316,6 +325,8 @@ def check_post(args, got):
 
 def check_post_grad(args, got):
     num_rows = len(args["top_grad"])
+    if leaves_out_pairs(args, num_rows, got):
+        return
     counts = np.bincount(row_ids_of(args), minlength=num_rows)
     if weights_of(args) is None and not np.array_equal(args["feature_nums"], counts):
         return  # the op believes the counts of its forward op
@@ -343,6 +354,8 @@ def check_post_grad(args, got):
 
 def check_post_weights_grad(args, got):
     num_rows = len(args["top_grad"])
+    if leaves_out_pairs(args, num_rows, got):
+        return
     top_grad = np.where(zero_rows_of(args, num_rows), 0.0, args["top_grad"].astype(np.float64))
     want = oracle.lookup.post_lookup_weights_grad(
         top_grad,
