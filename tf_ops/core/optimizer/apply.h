@@ -10,26 +10,10 @@
 #include "tf_ops/core/base/exec.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
+#include "tf_ops/core/optimizer/rule_info.h"
 #include "tf_ops/core/table/embedding_table.h"
 
 namespace fused_embedding {
-
-// A rule of rules.h, as the outside knows it.
-struct RuleInfo {
-  std::string name;                          // "adagrad"
-  std::vector<std::string> hyperparameters;  // in the order of ApplyInput::hyperparameters
-  // Slots of a row, without the prefix of the optimizer: {"accumulator", dim, initial}. The initial
-  // value may come from a hyperparameter ("initial_accumulator_value").
-  std::vector<Slot> Slots(int64_t dim, Span<const double> hyperparameters) const;
-  int64_t num_slots = 0;
-  int64_t index = -1;
-};
-
-// InvalidArgument, naming those that exist, for a rule that does not.
-Status FindRule(const std::string& name, RuleInfo* info);
-
-// InvalidArgument, naming those that the rule takes, for another number of them.
-Status CheckHyperparameters(const RuleInfo& rule, Span<const double> hyperparameters);
 
 struct ApplyInput {
   EmbeddingTable* table = nullptr;

@@ -30,9 +30,16 @@ class RowWiseAdagrad {
   template <typename T>
   FE_INLINE void Update(T* __restrict value, const T* __restrict grad, int64_t dim,
                         C* __restrict accumulator) const {
-    *accumulator += Dot<C>(grad, grad, dim) / static_cast<C>(dim);
-    const C scale = learning_rate_ / (std::sqrt(*accumulator) + epsilon_);
-    for (int64_t d = 0; d < dim; ++d) Store(Load(value[d]) - scale * Load(grad[d]), &value[d]);
+    UpdateValues(value, grad, dim, RowScale(Dot<C>(grad, grad, dim), dim, accumulator));
+  }
+  FE_INLINE C RowScale(C square, int64_t dim, C* accumulator) const {
+    *accumulator += square / static_cast<C>(dim);
+    return learning_rate_ / (std::sqrt(*accumulator) + epsilon_);
+  }
+  template <typename T>
+  FE_INLINE void UpdateValues(T* __restrict value, const T* __restrict grad, int64_t width,
+                              C scale) const {
+    for (int64_t d = 0; d < width; ++d) Store(Load(value[d]) - scale * Load(grad[d]), &value[d]);
   }
 
  private:

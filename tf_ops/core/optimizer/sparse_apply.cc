@@ -93,14 +93,6 @@ void UpdateRangeBy(const double* hyperparameters, const RowRange& range) {
   WithSimd([&]() FE_INLINE_LAMBDA { UpdateEachRow<T>(rule, range); });
 }
 
-template <typename Rule>
-constexpr bool WorksValueByValue() {
-  for (const RuleSlot& slot : Rule::kSlots) {
-    if (slot.width != SlotWidth::kDim) return false;
-  }
-  return true;
-}
-
 // Null for a rule that does not work value by value.
 template <typename Rule, typename T>
 constexpr UpdateRange UpdateRangeOf() {
@@ -188,10 +180,7 @@ Status CheckRows(Span<const int64_t> rows, int64_t table, int64_t num_rows, bool
   if (is_inside) return Status();
   const int64_t* bad = std::find_if(rows.begin(), rows.end(),
                                     [&](int64_t row) { return row < 0 || row >= num_rows; });
-  return InvalidArgument("index ", *bad, " at position ", bad - rows.begin(), " of indices[", table,
-                         "] is outside [0, ", num_rows,
-                         "), the rows of its variable; no variable was changed: give indices of "
-                         "rows that the variable has");
+  return NoSuchIndex(*bad, bad - rows.begin(), table, num_rows);
 }
 
 // Leaves the rows as they are if they turn out to be distinct.
@@ -238,8 +227,15 @@ Status PlanTables(const CpuExec& exec, const std::vector<SparseUpdate>& updates,
 
 }  // namespace
 
+Status NoSuchIndex(int64_t index, int64_t position, int64_t table, int64_t num_rows) {
+  return InvalidArgument("index ", index, " at position ", position, " of indices[", table,
+                         "] is outside [0, ", num_rows,
+                         "), the rows of its variable; no variable was changed: give indices of "
+                         "rows that the variable has");
+}
+
 Status CheckRuleForArrays(const RuleInfo& rule) {
-  if (UpdateRangeOfRule<float>(rule.index) != nullptr) return Status();
+  if (rule.works_value_by_value) return Status();
   return InvalidArgument("rule ", rule.name,
                          " keeps one number a row, but slots of the shape of the variable are "
                          "required; use it on an EmbeddingVariable");

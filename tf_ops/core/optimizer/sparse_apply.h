@@ -14,11 +14,13 @@
 #include <vector>
 
 #include "tf_ops/core/base/buffer.h"
+#include "tf_ops/core/base/cuda/device_buffer.h"
 #include "tf_ops/core/base/exec.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/lookup/pairs.h"
-#include "tf_ops/core/optimizer/apply.h"
+#include "tf_ops/core/lookup/unique.h"
+#include "tf_ops/core/optimizer/rule_info.h"
 #include "tf_ops/core/table/row_layout.h"
 
 namespace fused_embedding {
@@ -30,6 +32,8 @@ struct RowIndices {
   int64_t size = 0;
   const int64_t* int64s = nullptr;
   const int32_t* int32s = nullptr;  // if there are no int64s
+
+  FE_INLINE int64_t operator[](int64_t i) const { return int64s ? int64s[i] : int32s[i]; }
 };
 
 // A table, its slots, and the gradient of some of its rows; all of one type. Tables must not
@@ -71,6 +75,24 @@ Status CheckRuleForArrays(const RuleInfo& rule);
 Status PlanSparseApply(const CpuExec& exec, const SparseApplyInput& in, SparseApplyPlan* plan);
 
 void RunSparseApply(const CpuExec& exec, const SparseApplyInput& in, SparseApplyPlan* plan);
+
+// The error of an index that the table has no row for.
+Status NoSuchIndex(int64_t index, int64_t position, int64_t table, int64_t num_rows);
+
+// The same on a GPU, up to the order in which the gradients of an index with many of them are
+// added, which the numbers of repeats alone decide. Arrays are device memory; hyperparameters are
+// not. Plan waits once, for errors and for which tables have repeats: those alone are sorted.
+struct GpuSparseApplyPlan {
+  DeviceBuffer<int64_t> rows;  // of all tables, one after the other
+  GpuUniquePlan unique;        // of `rows`
+  // [num_tables + 1] how many the tables before have together.
+  std::vector<int64_t> first_rows, first_uniques;
+};
+
+Status PlanSparseApply(const GpuExec& exec, const SparseApplyInput& in, GpuSparseApplyPlan* plan);
+
+Status RunSparseApply(const GpuExec& exec, const SparseApplyInput& in,
+                      const GpuSparseApplyPlan& plan);
 
 }  // namespace fused_embedding
 

@@ -52,6 +52,12 @@ __global__ void SplitKernel(const uint32_t* __restrict__ sorted_keys, int64_t nu
 
 }  // namespace
 
+Status CopyOnDevice(const GpuExec& exec, const void* from, int64_t num_bytes, void* to) {
+  return CudaStatus(cudaMemcpyAsync(to, from, static_cast<size_t>(num_bytes),
+                                    cudaMemcpyDeviceToDevice, exec.stream()),
+                    "copy on the device");
+}
+
 template <typename Sum>
 Status ExclusiveSum(const GpuExec& exec, Span<const int32_t> in, Span<Sum> sums) {
   if (in.empty()) return Status();

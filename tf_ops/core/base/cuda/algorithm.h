@@ -13,6 +13,9 @@
 
 namespace fused_embedding {
 
+// Device memory to device memory.
+Status CopyOnDevice(const GpuExec& exec, const void* from, int64_t num_bytes, void* to);
+
 // sums[i] = in[0] + ... + in[i - 1]. `sums` has the size of `in`. Sum is int32_t or int64_t.
 template <typename Sum>
 Status ExclusiveSum(const GpuExec& exec, Span<const int32_t> in, Span<Sum> sums);

@@ -54,13 +54,20 @@ struct Lanes {
   __device__ int64_t group() const { return static_cast<int>(threadIdx.x) / size; }
   __device__ int64_t num_groups() const { return static_cast<int>(blockDim.x) / size; }
 
+  // In the warp.
+  __device__ uint32_t mask() const {
+    const int first = static_cast<int>(threadIdx.x) % warpSize - lane;
+    return (size == warpSize ? ~0u : (1u << size) - 1) << first;
+  }
+
+  // What one lane did to memory before, the others see after.
+  __device__ void Sync() const { __syncwarp(mask()); }
+
   // The sum over the lanes, in the same order of additions on each of them.
   template <typename C>
   __device__ C Sum(C value) const {
-    const int first = static_cast<int>(threadIdx.x) % warpSize - lane;
-    const uint32_t mask = (size == warpSize ? ~0u : (1u << size) - 1) << first;
     for (int other = size / 2; other > 0; other /= 2) {
-      value += __shfl_xor_sync(mask, value, other);
+      value += __shfl_xor_sync(mask(), value, other);
     }
     return value;
   }
@@ -85,9 +92,15 @@ struct RowVector {
     return {*reinterpret_cast<const Raw*>(row)};
   }
   __device__ void CopyTo(T* row) const { *reinterpret_cast<Raw*>(row) = raw; }
+  __device__ static RowVector Of(const T (&values)[kWidth]) {
+    RowVector vector;
+    memcpy(&vector.raw, values, sizeof(raw));
+    return vector;
+  }
+  __device__ void Unpack(T (&values)[kWidth]) const { memcpy(values, &raw, sizeof(raw)); }
   __device__ void AddTo(ComputeType<T> factor, ComputeType<T>* sums) const {
     T values[kWidth];
-    memcpy(values, &raw, sizeof(raw));
+    Unpack(values);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) sums[i] += factor * Load(values[i]);
   }
@@ -96,9 +109,7 @@ struct RowVector {
     T values[kWidth];
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) Store(scale * sums[i], &values[i]);
-    Raw raw;
-    memcpy(&raw, values, sizeof(raw));
-    *reinterpret_cast<Raw*>(row) = raw;
+    Of(values).CopyTo(row);
   }
 };
 
