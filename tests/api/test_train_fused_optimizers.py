@@ -10,6 +10,7 @@ from train_cases import OPTIMIZERS, loss_of, make_stock, make_table, read, train
 
 import fused_embedding as fe
 from checking import assert_close, assert_same_bits
+from fused_embedding.train import sparse_apply
 
 NUM_IDS, NUM_STEPS, TERMS = 12, 20, 512
 APPLIES = ("FusedEmbeddingSparseApply", "FusedEmbeddingResourceSparseApply")
@@ -327,14 +328,31 @@ def test_one_op_for_references_and_one_for_resources():
             assert_same_bits(other, first)
 
 
-def test_a_variable_on_a_gpu_is_updated_by_stock():
-    with tf.Graph().as_default() as graph:
+@pytest.mark.parametrize("has_kernels", [False, True], ids=["no_kernels", "kernels"])
+@USE_RESOURCE
+def test_a_variable_on_a_gpu_is_updated_by_an_op_that_can(use_resource, has_kernels, monkeypatch):
+    """There is no GPU here, and the op for references has no kernel for one."""
+    monkeypatch.setattr(sparse_apply, "lacks_kernels", lambda _: not has_kernels)
+    config = v1.ConfigProto(allow_soft_placement=True)
+    with tf.Graph().as_default() as graph, v1.Session(config=config) as session:
         with tf.device("/gpu:0"):
-            variable = v1.get_variable("v", initializer=initial_value("a"), use_resource=True)
-        fe.train.AdagradOptimizer(0.1).minimize(loss_of(tf.nn.embedding_lookup(variable, [1])))
-        types = [op.type for op in graph.get_operations()]
-        assert "ResourceSparseApplyAdagrad" in types
-        assert not set(APPLIES) & set(types)
+            variable = v1.get_variable(
+                "v", initializer=initial_value("a"), use_resource=use_resource
+            )
+        loss = loss_of(tf.nn.embedding_lookup(variable, [1, 1]))
+        operation = fe.train.AdagradOptimizer(0.1).minimize(loss)
+        applies = {op.type: op.device for op in graph.get_operations() if "SparseApply" in op.type}
+        if use_resource and has_kernels:
+            assert applies == {"FusedEmbeddingResourceSparseApply": "/device:GPU:0"}
+        else:
+            kind = "Resource" if use_resource else ""
+            assert list(applies) == [f"{kind}SparseApplyAdagrad"]
+        session.run(v1.global_variables_initializer())
+        session.run(operation)
+        got = session.run(variable)
+    want = tf.Variable(initial_value("a"))
+    v1.train.AdagradOptimizer(0.1).minimize(lambda: loss_of(tf.nn.embedding_lookup(want, [1, 1])))
+    assert_close(got, want.numpy(), TERMS)
 
 
 @USE_RESOURCE

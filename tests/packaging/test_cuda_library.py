@@ -25,6 +25,7 @@ GPU_OPS = {
     "FusedEmbeddingResourceGroupLookup": {"dtype": VALUES},
     "FusedEmbeddingResourceGroupLookupGrad": {"dtype": VALUES},
     "FusedEmbeddingResourceGroupLookupWeightsGrad": {"dtype": VALUES},
+    "FusedEmbeddingResourceSparseApply": {},
     "FusedEmbeddingSparsePostLookUp": {"T": VALUES},
     "FusedEmbeddingSparsePostLookUpGrad": {"T": VALUES},
     "FusedEmbeddingSparsePostLookUpV2": {"T": VALUES},

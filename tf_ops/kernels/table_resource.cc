@@ -75,19 +75,6 @@ absl::Status LookupTables(tensorflow::OpKernelContext* ctx, const char* name,
   return absl::OkStatus();
 }
 
-ValueType ToValueType(tensorflow::DataType dtype) {
-  switch (dtype) {
-    case tensorflow::DT_DOUBLE:
-      return ValueType::kDouble;
-    case tensorflow::DT_HALF:
-      return ValueType::kHalf;
-    case tensorflow::DT_BFLOAT16:
-      return ValueType::kBFloat16;
-    default:
-      return ValueType::kFloat;
-  }
-}
-
 void WarnOfRefused(const std::string& name, const EmbeddingTable& table, int64_t num_refused) {
   if (num_refused == 0 || table.config().check_mode != CheckMode::kWarning) return;
   LOG(WARNING) << name << ": the full table refused " << num_refused

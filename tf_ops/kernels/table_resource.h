@@ -53,9 +53,6 @@ void WaitForServingLock(tensorflow::OpKernelContext* ctx, std::shared_ptr<Servin
 absl::Status LookupTables(tensorflow::OpKernelContext* ctx, const char* name,
                           std::vector<TableResourcePtr>* resources);
 
-// The value type that core knows this dtype by, one of the four of the ops' attrs.
-ValueType ToValueType(tensorflow::DataType dtype);
-
 // An op on the table of input 0, which is looked up before `ComputeOn`.
 class TableOp : public tensorflow::OpKernel {
  public:

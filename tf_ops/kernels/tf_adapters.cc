@@ -13,6 +13,19 @@ absl::Status AllocateOutput(tensorflow::OpKernelContext* ctx, int index,
   return ctx->allocate_output(index, shape, output);
 }
 
+ValueType ToValueType(tensorflow::DataType dtype) {
+  switch (dtype) {
+    case tensorflow::DT_DOUBLE:
+      return ValueType::kDouble;
+    case tensorflow::DT_HALF:
+      return ValueType::kHalf;
+    case tensorflow::DT_BFLOAT16:
+      return ValueType::kBFloat16;
+    default:
+      return ValueType::kFloat;
+  }
+}
+
 TfExec::TfExec(tensorflow::OpKernelContext* ctx)
     : workers_(ctx->device()->tensorflow_cpu_worker_threads()->workers) {}
 

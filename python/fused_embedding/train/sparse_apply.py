@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from fused_embedding import raw_ops
 from fused_embedding._tf_private import colocate_with
+from fused_embedding.placement import is_on_gpu, lacks_kernels
 from fused_embedding.train.apply import pack_hyperparameters
 from fused_embedding.train.collected import apply_in_turns
 from fused_embedding.train.rules import Step
@@ -27,8 +28,11 @@ class SparseUpdate(NamedTuple):
 
 
 def can_update(variable: Any) -> bool:
-    """Whether a variable is where the op can be: not on a GPU."""
-    return tf.DeviceSpec.from_string(variable.device or "").device_type in (None, "CPU")
+    """Whether the op has kernels where a variable is; reference variables have none on a GPU."""
+    device = variable.device or ""
+    if is_on_gpu(device):
+        return not (_is_reference(variable) or lacks_kernels(device))
+    return tf.DeviceSpec.from_string(device).device_type in (None, "CPU")
 
 
 def _is_reference(variable: Any) -> bool:
