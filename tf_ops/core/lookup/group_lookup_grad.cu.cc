@@ -1,12 +1,10 @@
-#include "tf_ops/core/lookup/group_lookup_grad.h"
+#include "tf_ops/core/lookup/group_lookup_grad.cu.h"
 
 #include <algorithm>
 #include <numeric>
 
-#include "tf_ops/core/base/cuda/algorithm.h"
 #include "tf_ops/core/base/cuda/launch.cu.h"
 #include "tf_ops/core/lookup/group_column.cu.h"
-#include "tf_ops/core/lookup/pair_sums.cu.h"
 #include "tf_ops/core/lookup/unique.cu.h"
 
 namespace fused_embedding {
@@ -350,43 +348,46 @@ Status PlanGroupLookupGrad(const GpuExec& exec, const GroupGradInput<T>& in,
 }
 
 template <typename T>
-Status RunGroupLookupGrad(const GpuExec& exec, const GpuGroupGradPlan<T>& plan,
-                          Span<const TableGrad<T>> grads) {
+Status SortGroupPairs(const GpuExec& exec, const GpuGroupGradPlan<T>& plan,
+                      Span<const TableGrad<T>> grads, SortedGroupPairs<T>* sorted) {
   const int64_t num_unique = plan.unique.num_unique;
   DeviceBuffer<uint32_t> unique_idx;
-  DeviceBuffer<int32_t> splits;
-  DeviceBuffer<const T*> embeddings;
-  SortedKeys sorted;
   FE_RETURN_IF_ERROR(unique_idx.Allocate(exec, plan.num_positions));
-  FE_RETURN_IF_ERROR(splits.Allocate(exec, num_unique + 1));
-  if (plan.projections.size() > 0) FE_RETURN_IF_ERROR(embeddings.Allocate(exec, num_unique));
-  FE_RETURN_IF_ERROR(NumberPositions(exec, plan, grads, unique_idx, embeddings));
-  FE_RETURN_IF_ERROR(SortByKey(exec, unique_idx.span(), num_unique + 1, &sorted));
-  FE_RETURN_IF_ERROR(SplitByKey(exec, sorted.keys.span(), splits.span()));
+  FE_RETURN_IF_ERROR(sorted->splits.Allocate(exec, num_unique + 1));
+  if (plan.projections.size() > 0) {
+    FE_RETURN_IF_ERROR(sorted->embeddings.Allocate(exec, num_unique));
+  }
+  FE_RETURN_IF_ERROR(NumberPositions(exec, plan, grads, unique_idx, sorted->embeddings));
+  FE_RETURN_IF_ERROR(SortByKey(exec, unique_idx.span(), num_unique + 1, &sorted->by_unique));
+  FE_RETURN_IF_ERROR(SplitByKey(exec, sorted->by_unique.keys.span(), sorted->splits.span()));
+  sorted->pairs = {
+      plan.pairs.data(),     sorted->by_unique.keys.data(), sorted->by_unique.order.data(),
+      sorted->splits.data(), plan.projections.data(),       sorted->embeddings.data()};
+  return Status();
+}
+
+template <typename T>
+Status RunGroupLookupGrad(const GpuExec& exec, const GpuGroupGradPlan<T>& plan,
+                          Span<const TableGrad<T>> grads) {
+  SortedGroupPairs<T> sorted;
+  FE_RETURN_IF_ERROR(SortGroupPairs(exec, plan, grads, &sorted));
   std::vector<SumTable<T>> tables;
   for (int64_t t = 0; t < grads.size; ++t) {
-    const GpuTableGradPlan<T>& table = plan.tables[static_cast<size_t>(t)];
-    SumTable<T> sums;
-    sums.first_unique = table.first_unique;
-    sums.num_unique = table.num_unique;
-    sums.max_pairs = table.num_positions;
-    sums.dim = table.dim;
-    sums.out = grads[t].rows_grad;
-    sums.is_full_width = HasFullWidth<T>(
-        table.dim, table.address_bits | reinterpret_cast<uintptr_t>(grads[t].rows_grad));
-    tables.push_back(sums);
+    T* rows_grad = grads[t].rows_grad;
+    tables.push_back(SumTableOf(plan.tables[static_cast<size_t>(t)],
+                                reinterpret_cast<uintptr_t>(rows_grad),
+                                StoreSums<T>{rows_grad, nullptr}));
   }
-  return SumPairs<T>(exec,
-                     {plan.pairs.data(), sorted.keys.data(), sorted.order.data(), splits.data(),
-                      plan.projections.data(), embeddings.data()},
-                     tables);
+  return SumPairs<T>(exec, sorted.pairs, tables);
 }
 
 #define FE_INSTANTIATE(T)                                                        \
   template Status PlanGroupLookupGrad(const GpuExec&, const GroupGradInput<T>&,  \
                                       GpuGroupGradPlan<T>*);                     \
   template Status RunGroupLookupGrad(const GpuExec&, const GpuGroupGradPlan<T>&, \
-                                     Span<const TableGrad<T>>);
+                                     Span<const TableGrad<T>>);                  \
+  template Status SortGroupPairs(const GpuExec&, const GpuGroupGradPlan<T>&,     \
+                                 Span<const TableGrad<T>>, SortedGroupPairs<T>*);
 FE_FOR_EACH_VALUE_TYPE(FE_INSTANTIATE)
 #undef FE_INSTANTIATE
 

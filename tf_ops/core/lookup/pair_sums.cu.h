@@ -20,19 +20,38 @@
 
 namespace fused_embedding {
 
-// The unique ids of a table, which follow each other among all, and where their sums go.
+// A sink is what the sums of a table go to, in parts: Take gets `kWidth` of the `dim` values of the
+// sum of unique id number `number` of the table, each part once, from one of the lanes. Where the
+// sink says kTakesRows, all lanes call it at once, each with its part or with none: `offset` is
+// then not below `dim`.
+//
+// This one writes them.
 template <typename T>
+struct StoreSums {
+  static constexpr bool kTakesRows = false;
+
+  T* out = nullptr;              // [num_unique, dim], or:
+  T* const* out_rows = nullptr;  // [num_unique] where each sum goes, aligned or not
+
+  template <int kWidth>
+  __device__ void Take(const Lanes&, int64_t number, int64_t dim, int64_t offset,
+                       const ComputeType<T>* sums) const {
+    T* row = (out_rows ? out_rows[number] : out + number * dim) + offset;
+    const bool is_aligned = kWidth == 1 || reinterpret_cast<uintptr_t>(row) % 16 == 0;
+    if (is_aligned) RowVector<T, kWidth>::StoreTo(1, sums, row);
+#pragma unroll
+    for (int i = 0; i < kWidth && !is_aligned; ++i) Store(sums[i], &row[i]);
+  }
+};
+
+// The unique ids of a table, which follow each other among all.
+template <typename T, typename Sink = StoreSums<T>>
 struct SumTable {
   int64_t first_unique = 0, num_unique = 0;
   int64_t max_pairs = 0;  // at least as many as the table has
   int64_t dim = 0;
-  bool is_full_width = false;    // gradients and embeddings, and `out`, can be moved by 16 bytes
-  T* out = nullptr;              // [num_unique, dim], or:
-  T* const* out_rows = nullptr;  // [num_unique] where each sum goes, aligned or not
-
-  __device__ T* out_row(int64_t unique) const {
-    return out_rows ? out_rows[unique - first_unique] : out + (unique - first_unique) * dim;
-  }
+  bool is_full_width = false;  // gradients and embeddings, and `out`, can be moved by 16 bytes
+  Sink sink;
 };
 
 // Pairs in device memory, sorted by unique id.
@@ -47,6 +66,7 @@ struct SortedPairs {
   const T* const* embeddings = nullptr;         // [num_unique]
 };
 
+// For other sinks: SumPairsInto of pair_sums_kernels.cu.h.
 template <typename T>
 Status SumPairs(const GpuExec& exec, const SortedPairs<T>& sorted,
                 const std::vector<SumTable<T>>& tables);

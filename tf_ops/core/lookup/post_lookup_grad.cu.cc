@@ -134,7 +134,7 @@ Status RunPostLookupGrad(const GpuExec& exec, const Pairs<T>& pairs,
   table.max_pairs = pairs.num_pairs();
   table.dim = pairs.dim;
   table.is_full_width = is_full_width;
-  table.out_rows = rows_grad.data;
+  table.sink.out_rows = rows_grad.data;
   return SumPairs<T>(exec,
                      {scaled.data(), plan.by_unique.keys.data(), plan.by_unique.order.data(),
                       plan.splits.data(), projections.data(), pairs.rows.data},

@@ -189,9 +189,9 @@ Status SumOccurrences(const GpuExec& exec, const GpuUniquePlan& unique,
     sums.num_unique = table.num_distinct;
     sums.max_pairs = table.indices.size;
     sums.dim = table.dim;
-    sums.out = out->sums.data() + table.first_sum;
+    sums.sink.out = out->sums.data() + table.first_sum;
     sums.is_full_width = HasFullWidth<T>(table.dim, reinterpret_cast<uintptr_t>(table.grads) |
-                                                        reinterpret_cast<uintptr_t>(sums.out));
+                                                        reinterpret_cast<uintptr_t>(sums.sink.out));
     sum_tables.push_back(sums);
   }
   return SumPairs<T>(exec,
