@@ -70,16 +70,14 @@ Status CheckReport(const GpuExec& exec, const SparseUpdate& update, int64_t tabl
   int64_t index = 0;
   int32_t narrow = 0;
   if (indices.int64s != nullptr) {
-    FE_RETURN_IF_ERROR(CopyToHost<int64_t>(exec, indices.int64s + position, {&index, 1}));
+    FE_RETURN_IF_ERROR(ReadValue(exec, indices.int64s + position, &index));
   } else {
-    FE_RETURN_IF_ERROR(CopyToHost<int32_t>(exec, indices.int32s + position, {&narrow, 1}));
+    FE_RETURN_IF_ERROR(ReadValue(exec, indices.int32s + position, &narrow));
   }
-  FE_RETURN_IF_ERROR(WaitForStream(exec));
   return NoSuchIndex(indices.int64s != nullptr ? index : narrow, position, table, update.num_rows);
 }
 
-// Lays the indices end to end, checks and numbers them. `reports` [num_tables + 1] are there after
-// the next wait.
+// Lays the indices end to end, checks and numbers them, and waits for `reports` [num_tables + 1].
 Status NumberRows(const GpuExec& exec, const std::vector<SparseUpdate>& updates,
                   std::vector<IndicesReport>* reports, GpuSparseApplyPlan* plan) {
   std::vector<LaidOutIndices> tables;
@@ -111,7 +109,9 @@ Status NumberRows(const GpuExec& exec, const std::vector<SparseUpdate>& updates,
   FE_RETURN_IF_ERROR(Launch(exec, num_tables + 1, ReportUniquesKernel, device_tables.data(),
                             num_tables, num_indices, plan->unique.numbers.data(),
                             device_reports.data()));
-  return CopyToHost<IndicesReport>(exec, device_reports.data(), AsSpan(*reports));
+  Readback readback;
+  readback.Add<IndicesReport>(device_reports.data(), AsSpan(*reports));
+  return readback.Wait(exec);
 }
 
 // --- Tables with repeats ---
@@ -266,7 +266,6 @@ Status PlanSparseApply(const GpuExec& exec, const SparseApplyInput& in, GpuSpars
   FE_RETURN_IF_ERROR(CheckHyperparameters(in.rule, in.hyperparameters));
   std::vector<IndicesReport> reports;
   FE_RETURN_IF_ERROR(NumberRows(exec, in.updates, &reports, plan));
-  FE_RETURN_IF_ERROR(WaitForStream(exec));
   for (size_t t = 0; t < in.updates.size(); ++t) {
     FE_RETURN_IF_ERROR(CheckReport(exec, in.updates[t], static_cast<int64_t>(t), reports[t]));
   }
