@@ -1,0 +1,1 @@
+"""Benchmarks of the CUDA core on a GPU, without TensorFlow: `python -m benchmarks.gpu`."""
