@@ -22,12 +22,13 @@ SUMMARY := true
 endif
 STAGE := @$(PYTHON) tools/stage.py
 
-.PHONY: help demo test test-oldest lint wheel bazel sanitize cuda cuda-tests qemu ci build core-tests clean
+.PHONY: help demo test test-oldest lint wheel bazel sanitize cuda cuda-tests gpu qemu ci build core-tests clean
 
 help:
 	@echo "make demo [DATA=train.tsv]           trains stock and fused on the same rows"
 	@echo "make demo ARGS=--embedding-variable  trains tables without a vocabulary on them"
 	@echo "make test | test-oldest | sanitize | cuda | cuda-tests | qemu | lint     checks; make ci is all of them"
+	@echo "make gpu                             tests and measures the CUDA core on this GPU, without TensorFlow"
 	@echo "make wheel | bazel                                   builds dist/*.whl"
 
 .venv/.done: tools/requirements.txt
@@ -62,6 +63,10 @@ cuda: .venv/.done
 cuda-tests: .venv/.done
 	$(STAGE) cuda-tests tools/cuda_tests.sh $(BIN) $(JOBS) "$(ARCHITECTURES)"
 	@$(SUMMARY)
+
+# No environment of its own: what the machine has, CUDA among it.
+gpu:
+	@PYTHON=$(PYTHON) tools/gpu.sh $(ARGS)
 
 qemu: build core-tests
 	$(STAGE) qemu-core tools/qemu.sh core

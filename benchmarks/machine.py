@@ -16,12 +16,16 @@ def describe() -> dict[str, object]:
     """Returns processor, cores, operating system and versions."""
     import tensorflow as tf
 
+    return describe_host() | {"tensorflow": tf.__version__}
+
+
+def describe_host() -> dict[str, object]:
+    """Returns the same without TensorFlow."""
     return {
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
         "os": platform.platform(),
         "python": platform.python_version(),
-        "tensorflow": tf.__version__,
     }
 
 
@@ -31,6 +35,7 @@ def provenance(module: str = "benchmarks.run") -> dict[str, object]:
     Results and pages made from results may differ: they do not change what is measured.
     """
     sources = ["tf_ops", "python", "benchmarks/*.py", "benchmarks/ops", "CMakeLists.txt"]
+    sources += ["benchmarks/gpu"]
     return {
         "commit": _git("rev-parse", "--short=10", "HEAD"),
         "dirty": bool(_git("status", "--porcelain", "--", *sources)),

@@ -19,11 +19,17 @@ LIBRARY = os.environ.get("FE_CORE_LIBRARY", str(ROOT / "build/core_tests/core_em
 
 
 @pytest.fixture(scope="session")
-def library():
-    """The library, loaded."""
+def library_path():
+    """Where the library is."""
     if not os.path.exists(LIBRARY):
         pytest.skip(f"{LIBRARY} is not built: make core-tests, or make gpu")
-    return core.load(LIBRARY)
+    return LIBRARY
+
+
+@pytest.fixture(scope="session")
+def library(library_path):
+    """The library, loaded."""
+    return core.load(library_path)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,175 @@
+"""Measures the CUDA core on the GPU of this machine, beside others on the same GPU.
+
+    python -m benchmarks.gpu --library=build/gpu/core_gpu.so --output=build/gpu
+
+Times are CUDA events around runs that the GPU always has in its queue ("run"), around a plan with
+its run ("step", with the host's wait in it), and the host's clock from plan to the end
+("end_to_end"). Medians, with quartiles. Bytes are the formulas in benchmarks/gpu/measure.py; their
+share is that of a copy of as many bytes, measured before. A peer that fails is named in the result,
+and the exit code is 1. With a library of the emulation nothing is measured: sizes are tiny, and
+nothing is stored.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import numpy as np
+
+from benchmarks import machine, markdown, results, workloads
+from benchmarks.gpu import core, inputs, measure, peers, targets
+
+SCHEMA = "fused_embedding.gpu_benchmark/1"
+GPU_SAMPLES, CPU_SAMPLES = 64, 30
+PLUG_BYTES = 1 << 30
+CPU_WORKLOADS = ("W2", "W4")
+CPU_THREADS = 16
+# What core has no CUDA code for, by the name of its cell.
+MISSING = {
+    "criteo_d128_backward_row_wise_adagrad": "core has no sparse apply on GPUs",
+    "criteo_d16_backward_row_wise_adagrad": "core has no sparse apply on GPUs",
+}
+
+
+def main() -> None:
+    arguments = _parse()
+    # JAX would take most of the memory for itself; read when it is imported.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    library = core.load(arguments.library)
+    gpu = core.Machine(library)
+    bench = measure.Bench(gpu, *((4, 1 << 12) if gpu.is_emulated else (GPU_SAMPLES, PLUG_BYTES)))
+    cells = {**_gpu_cells(bench), **_cpu_cells(library, gpu.is_emulated)}
+    cells |= {name: {"missing": why} for name, why in MISSING.items() if name not in cells}
+    if gpu.is_emulated:
+        print(f"emulated: {len(cells)} cells ran; no figures, nothing stored")
+        return
+    record = {
+        "schema": SCHEMA,
+        "machine": machine.describe_host() | _describe_gpu(),
+        **machine.provenance("benchmarks.gpu"),
+        "peers": peers.versions(),
+        "copy_gb_per_s": round(bench.copy_gb_per_s, 1),
+        "cells": cells,
+        "targets": targets.judge(cells),
+    }
+    if arguments.commit:
+        record["commit"] = arguments.commit
+    results.write(record, "gpu", arguments.output)
+    _print(record)
+    sys.exit(any("failed" in peer for cell in cells.values() for peer in _peers_of(cell).values()))
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--library", required=True, help="core_gpu.so")
+    parser.add_argument("--output", default=".", help="folder of the JSON file")
+    parser.add_argument("--commit", help="what is measured, where there is no repository")
+    return parser.parse_args()
+
+
+def _gpu_cells(bench: measure.Bench) -> dict[str, dict]:
+    emulated = bench.gpu.is_emulated
+    has_torch = not emulated and peers.is_present("torch")
+    torch = peers.TorchPeers(bench.samples, bench.plug) if has_torch else None
+    cells = {}
+    sizes = inputs.TINY_SIZES if emulated else inputs.SIZES
+    for name, size in sizes.items():
+        table = inputs.table(bench.gpu, size.num_tables * size.table_rows, size.dim)
+        uniform = inputs.Batches(bench.gpu, size, table, half=False)
+        cells[f"{name}_forward"] = bench.forward(uniform)
+        _check_forward(bench.gpu, uniform)
+        cells[f"{name}_forward"]["peers"] = _forward_peers(torch, uniform)
+        half = inputs.Batches(bench.gpu, size, table, half=True)
+        cells[f"{name}_backward"] = bench.backward(half)
+        cells[f"{name}_backward"]["peers"] = _peers(torch and torch.backward, half)
+    rng = np.random.default_rng(0)
+    num_keys = inputs.TINY_NUM_KEYS if emulated else inputs.NUM_KEYS
+    keys = [
+        workloads.hash64(inputs.half_unique(rng, num_keys, num_keys))
+        for _ in range(inputs.NUM_BATCHES)
+    ]
+    cells["unique"] = bench.unique(keys)
+    cells["unique"]["peers"] = _peers(torch and torch.unique, keys)
+    return cells
+
+
+def _check_forward(gpu: core.Machine, batches: inputs.Batches) -> None:
+    """Runs batch 0, for the peers to compare with, and compares one of its rows with numpy."""
+    planned = gpu.plan(measure.lookups.group_lookup(batches.columns[0]))
+    planned.run(batches.outputs())
+    size = batches.size
+    ids = batches.ids[0][-1, : size.ids_per_row]
+    table = batches.columns[0][-1].table
+    rows = [table.part(int(i) * size.dim, (size.dim,)).numpy() for i in ids]
+    got = batches.outputs()[-1].part(0, (size.dim,)).numpy()
+    np.testing.assert_allclose(got, np.sum(rows, 0), rtol=1e-5, atol=1e-5)
+
+
+def _forward_peers(torch: peers.TorchPeers | None, batches: inputs.Batches) -> dict:
+    has_jax = torch is not None and peers.is_present("jax")
+    return {
+        **_peers(torch and torch.forward, batches),
+        **_peers(torch.jax_forward if has_jax else None, batches),
+    }
+
+
+def _peers(measured: Callable[..., dict] | None, given: object) -> dict[str, dict]:
+    """What `measured` finds, or why it failed: the figures of others are not lost for it."""
+    if measured is None:
+        return {}
+    try:
+        return measured(given)
+    except Exception as error:
+        return {measured.__name__: {"failed": f"{type(error).__name__}: {error}"}}
+
+
+def _peers_of(cell: dict) -> dict[str, dict]:
+    return cell.get("peers", {})
+
+
+def _cpu_cells(library: object, emulated: bool) -> dict[str, dict]:
+    """Workloads of the CPU path on one thread and on 16, or on as many as there are cores."""
+    threads = min(CPU_THREADS, os.cpu_count() or 1)
+    machines = {n: core.Machine(library, threads=n) for n in {1, threads}}
+    samples = 2 if emulated else CPU_SAMPLES
+    cells = {}
+    for name in ("tiny", "tiny_multi_hot") if emulated else CPU_WORKLOADS:
+        cells[f"cpu_{name}"] = measure.cpu_times(machines, workloads.WORKLOADS[name], samples)
+    return cells
+
+
+def _describe_gpu() -> dict[str, str]:
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    told = subprocess.run(query, capture_output=True, text=True, check=True).stdout
+    name, driver = told.splitlines()[0].split(", ")
+    return {"gpu": name, "driver": driver}
+
+
+def _print(record: dict) -> None:
+    host = record["machine"]
+    print(f"{host['gpu']}, driver {host['driver']}, copy {record['copy_gb_per_s']} GB/s\n")
+    names = ("cell", "run", "step", "end to end, ms", "share of copy", "launches", "waits")
+    print("\n".join(markdown.head(names)))
+    for name, cell in record["cells"].items():
+        if "run" not in cell:
+            continue
+        times = [markdown.milliseconds(cell[each]) for each in ("run", "step", "end_to_end")]
+        counts = [str(cell[each]) for each in ("run_share_of_copy", "launches", "waits")]
+        print(markdown.row([name, *times, *counts]))
+        for peer, times_of_peer in _peers_of(cell).items():
+            if "failed" in times_of_peer:
+                print(markdown.row([f"- {peer} failed", *[""] * 6]))
+                continue
+            both = [markdown.milliseconds(times_of_peer[each]) for each in ("run", "end_to_end")]
+            print(markdown.row([f"- {peer}", both[0], "", both[1], "", "", ""]))
+    print()
+    verdicts = {True: "met", False: "NOT MET", None: "not measured"}
+    for judged in record["targets"]:
+        print(f"{verdicts[judged['is_met']]}: {judged['target']}: {judged['figure']}", end="")
+        print(f", {judged['bound']}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""What the GPU must reach, as the project's plan has it, and whether a result does."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Target(NamedTuple):
+    """A figure and its bound.
+
+    Attributes:
+        read: Takes the figure from a result's cells; KeyError where it was not measured.
+    """
+
+    name: str
+    bound: float
+    is_least: bool
+    read: Callable[[dict], float]
+
+
+def _stream(cell: dict) -> float:
+    """Of a plan with its run; of all that a peer enqueues."""
+    return cell["step" if "step" in cell else "run"]["median_us"]
+
+
+def _host(cell: dict) -> float:
+    return cell["end_to_end"]["median_us"]
+
+
+def _over_peer(cells: dict, phase: str, peer: str) -> float:
+    """Ours over the peer's time, of the stream and of the host: the worse of the two."""
+    cell = cells[f"criteo_d128_{phase}"]
+    return max(time(cell) / time(cell["peers"][peer]) for time in (_stream, _host))
+
+
+def _bags_over_ours(cells: dict) -> float:
+    """How many times as long embedding_bag for each table takes, for both passes."""
+    forward, backward = cells["criteo_d128_forward"], cells["criteo_d128_backward"]
+    other = backward["peers"]["torch_embedding_bag_with_forward"]
+    return min(time(other) / (time(forward) + time(backward)) for time in (_stream, _host))
+
+
+TARGETS = (
+    *(
+        Target(
+            f"forward {name}, the run's share of the copy bandwidth",
+            bound,
+            True,
+            lambda cells, name=name: cells[f"criteo_{name}_forward"]["run_share_of_copy"],
+        )
+        for name, bound in (("d128", 0.8), ("d16", 0.5))
+    ),
+    Target(
+        "backward and row-wise Adagrad, plan and run, share of the copy bandwidth",
+        0.6,
+        True,
+        lambda cells: cells["criteo_d128_backward_row_wise_adagrad"]["step_share_of_copy"],
+    ),
+    Target(
+        "unique of 1,048,576 keys, microseconds of the stream for plan and run",
+        50,
+        False,
+        lambda cells: cells["unique"]["step"]["median_us"],
+    ),
+    Target(
+        "26 columns, launches of kernels",
+        12,
+        False,
+        lambda cells: cells["criteo_d128_forward"]["launches"],
+    ),
+    Target(
+        "26 columns, waits of the host",
+        1,
+        False,
+        lambda cells: cells["criteo_d128_forward"]["waits"],
+    ),
+    *(
+        Target(
+            f"{phase} of 26 tables over the same by hand in PyTorch, stream and host, the worse",
+            1.1,
+            False,
+            lambda cells, phase=phase: _over_peer(cells, phase, "torch_fused"),
+        )
+        for phase in ("forward", "backward")
+    ),
+    Target(
+        "embedding_bag for each of 26 tables over ours, forward and backward, the smaller",
+        5,
+        True,
+        _bags_over_ours,
+    ),
+    *(
+        Target(
+            f"{workload} {phase} on the CPU, 16 threads over one",
+            10,
+            True,
+            lambda cells, key=(workload, phase): cells[f"cpu_{key[0]}"][key[1]]["speedup_of_16"],
+        )
+        for workload in ("W2", "W4")
+        for phase in ("lookup", "gradient")
+    ),
+)
+
+
+def judge(cells: dict) -> list[dict[str, object]]:
+    """Each target with its figure and whether it is met; None where it was not measured."""
+    judged = []
+    for target in TARGETS:
+        try:
+            figure = round(target.read(cells), 3)
+        except KeyError:
+            figure = None
+        is_met = None
+        if figure is not None:
+            is_met = figure >= target.bound if target.is_least else figure <= target.bound
+        judged.append(
+            {
+                "target": target.name,
+                "bound": ("at least " if target.is_least else "at most ") + f"{target.bound:g}",
+                "figure": figure,
+                "is_met": is_met,
+            }
+        )
+    return judged
