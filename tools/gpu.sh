@@ -1,21 +1,22 @@
 #!/bin/sh
 # gpu.sh [--emulated]: builds the CUDA core for the GPU of this machine, tests it, checks it with
 # compute-sanitizer and measures it. Needs CUDA, CMake, Ninja and a Python with numpy and pytest; no
-# network and no TensorFlow. Logs and the result go to $OUT, or build/gpu. COMMIT names what is
-# measured where there is no repository. --emulated runs the same stages on the processor, by
+# network and no TensorFlow. Log and result go to $OUT, or build/gpu. COMMIT names what is measured
+# where there is no repository. --emulated runs the same stages on the processor, by
 # tests/cuda_emulation: it shows that they work, and stores no figures.
 out=${OUT:-build/gpu} python=${PYTHON:-python3}
 mkdir -p "$out"
+: >"$out/gpu.log"
 status=0
 
-# stage NAME SECONDS COMMAND...: runs it for at most so long, and keeps its log.
+# stage NAME SECONDS COMMAND...: runs it for at most so long, and keeps what it prints.
 stage() {
     name=gpu-$1 seconds=$2
     shift 2
     "$python" tools/stage.py "$name" timeout "$seconds" "$@"
     result=$?
     [ $result = 0 ] || status=1
-    cp "build/logs/$name.log" "$out"
+    { echo "=== $name" && cat "build/logs/$name.log"; } >>"$out/gpu.log"
     return $result
 }
 skip() {
@@ -64,5 +65,5 @@ else
     skip cpp-tests "there is no googletest here: the C++ tests did not run"
 fi
 "$python" tools/stage.py --summary | tee "$out/summary.txt"
-cat "$out/gpu-benchmarks.log"
+cat build/logs/gpu-benchmarks.log
 exit $status
