@@ -91,7 +91,10 @@ def _gpu_cells(bench: measure.Bench) -> dict[str, dict]:
         for _ in range(inputs.NUM_BATCHES)
     ]
     cells["unique"] = bench.unique(keys)
-    cells["unique"]["peers"] = _peers(torch and torch.unique, keys)
+    cells["unique"]["peers"] = {
+        **_peers(torch and torch.unique, keys),
+        **_peers(torch.cupy_unique if torch and peers.is_present("cupy") else None, keys),
+    }
     return cells
 
 
@@ -108,10 +111,9 @@ def _check_forward(gpu: core.Machine, batches: inputs.Batches) -> None:
 
 
 def _forward_peers(torch: peers.TorchPeers | None, batches: inputs.Batches) -> dict:
-    has_jax = torch is not None and peers.is_present("jax")
     return {
         **_peers(torch and torch.forward, batches),
-        **_peers(torch.jax_forward if has_jax else None, batches),
+        **_peers(torch.jax_forward if torch and peers.is_present("jax") else None, batches),
     }
 
 

@@ -27,7 +27,7 @@ Entry = dict[str, object]
 WANTED = ("torch", "jax", "cupy", "fbgemm_gpu", "tensorflow")
 NOT_MEASURED = ("fbgemm_gpu", "tensorflow")
 RELATIVE = 1e-5
-NUM_PLUGS = 8  # as FeTimeRuns
+NUM_PLUGS, RUNS = 8, 16  # of a series, as FeTimeRuns has them
 
 
 def versions() -> dict[str, str]:
@@ -69,19 +69,22 @@ class TorchPeers:
         for i in range(timing.WARM_UP_STEPS):
             step(i)
         torch.cuda.synchronize()
-        marks = [
-            [torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(self.samples)
-        ]
+        run_us = np.concatenate([self._series(step) for _ in range(0, self.samples, RUNS)])
+        host_us = time_host(step, torch.cuda.synchronize, self.samples)
+        return {"run": timing.summary(run_us), "end_to_end": timing.summary(host_us)}
+
+    def _series(self, step: Step) -> np.ndarray:
+        """`[RUNS]` microseconds; many launches a step are no longer ahead at the end."""
+        event = self.torch.cuda.Event
+        marks = [(event(enable_timing=True), event(enable_timing=True)) for _ in range(RUNS)]
         for _ in range(NUM_PLUGS):
             self.plug.zero_()
         for i, (start, end) in enumerate(marks):
             start.record()
             step(i)
             end.record()
-        torch.cuda.synchronize()
-        run_us = np.array([start.elapsed_time(end) * 1e3 for start, end in marks])
-        host_us = time_host(step, torch.cuda.synchronize, self.samples)
-        return {"run": timing.summary(run_us), "end_to_end": timing.summary(host_us)}
+        self.torch.cuda.synchronize()
+        return np.array([start.elapsed_time(end) * 1e3 for start, end in marks])
 
     def forward(self, batches: inputs.Batches) -> dict[str, Entry]:
         """The forward peers, whose results are compared with `batches.combined`, batch 0."""
@@ -182,27 +185,26 @@ class TorchPeers:
         return {"jax": {"run": run, "end_to_end": timing.summary(host_us)}}
 
     def unique(self, keys: list[np.ndarray]) -> dict[str, Entry]:
-        """PyTorch's unique, and CuPy's where it is there."""
+        """PyTorch's unique."""
         torch = self.torch
         on_gpu = [torch.from_numpy(batch).cuda() for batch in keys]
 
-        def with_torch(i: int) -> object:
+        def step(i: int) -> object:
+            return torch.unique(on_gpu[i % len(on_gpu)], return_inverse=True, return_counts=True)
+
+        return {"torch_unique": self.time(step)}
+
+    def cupy_unique(self, keys: list[np.ndarray]) -> dict[str, Entry]:
+        """CuPy's, which is on the same stream: the default one."""
+        import cupy
+
+        on_gpu = [cupy.asarray(batch) for batch in keys]
+
+        def step(i: int) -> object:
             batch = on_gpu[i % len(on_gpu)]
-            return torch.unique(batch, return_inverse=True, return_counts=True)
+            return cupy.unique(batch, return_inverse=True, return_counts=True)
 
-        found = {"torch_unique": self.time(with_torch)}
-        if is_present("cupy"):
-            import cupy
-
-            arrays = [cupy.asarray(batch) for batch in keys]
-            stream = cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream)
-
-            def with_cupy(i: int) -> object:
-                with stream:
-                    return cupy.unique(arrays[i % len(arrays)], False, True, True)
-
-            found["cupy_unique"] = self.time(with_cupy)
-        return found
+        return {"cupy_unique": self.time(step)}
 
     def _ids(self, batches: inputs.Batches) -> tuple[list, list]:
         """Of each batch: ids of all tables as one `[num_ids]`, and of each table."""
