@@ -1,6 +1,6 @@
 """Measures the CUDA core on the GPU of this machine, beside others on the same GPU.
 
-    python -m benchmarks.gpu --library=build/gpu/core_gpu.so --output=build/gpu
+    python -m benchmarks.gpu --library=build/gpu_build/core_gpu.so --output=build/gpu
 
 Times are CUDA events around runs that the GPU always has in its queue ("run"), around a plan with
 its run ("step", with the host's wait in it), and the host's clock from plan to the end
@@ -26,7 +26,7 @@ GPU_SAMPLES, CPU_SAMPLES = 64, 30
 PLUG_BYTES = 1 << 30
 CPU_WORKLOADS = ("W2", "W4")
 CPU_THREADS = 16
-# What core has no CUDA code for, by the name of its cell.
+# What core has no CUDA code for, by the name of the cell that a Bench would measure.
 MISSING = {
     "criteo_d128_backward_row_wise_adagrad": "core has no sparse apply on GPUs",
     "criteo_d16_backward_row_wise_adagrad": "core has no sparse apply on GPUs",

@@ -2,7 +2,7 @@
 
 No TensorFlow. `benchmarks.gpu.lookups` has the lookups:
 
-    gpu = core.Machine(core.load("build/gpu/core_gpu.so"))
+    gpu = core.Machine(core.load("build/gpu_build/core_gpu.so"))
     unique_ids, counts = gpu.run(lookups.unique(gpu, gpu.upload(ids)))
 """
 
