@@ -161,6 +161,18 @@ def test_errors_name_what_is_wrong(gpu):
         planned.run([ids, gpu.empty((2,), np.int32)])
 
 
+@pytest.mark.parametrize("default_id", [3, 1 << 55, INT64.max])
+def test_a_default_id_that_the_table_lacks_is_not_read(gpu, cpu, default_id):
+    for machine in (gpu, cpu):
+        ids, row_ids = machine.upload(np.array([1])), machine.upload(np.array([0]))
+        table = machine.upload(np.ones((3, 8), np.float32))
+        column = lookups.Column(ids, row_ids, table, 2, max_norm=0.5, default_id=default_id)
+        column.combined_grad = machine.upload(np.ones((2, 8), np.float32))
+        for lookup in (lookups.group_lookup, lookups.group_lookup_grad):
+            with pytest.raises(core.CoreError, match="fills row 1"):
+                machine.run(lookup([column]))
+
+
 def test_threads_are_counted(library):
     with pytest.raises(core.CoreError, match="num_threads must be 1 to 1024, got 0"):
         core.Machine(library, threads=0)

@@ -92,7 +92,9 @@ __global__ void CollectFilledKernel(const GradColumn<T>* __restrict__ columns, i
                                     const int32_t* __restrict__ counts, Positions<T> positions) {
   const GradColumn<T>& of_block = ItemOfBlock(columns, num_columns, &GpuColumn<T>::row_blocks);
   const GroupColumn<T>& column = of_block.column;
-  if (!column.fill) return;
+  // As IsUsable: this runs before a check can tell of an id that the table does not have.
+  const bool exists = column.ids_are_keys || column.filled_id() < column.table_rows;
+  if (!column.fill || !exists) return;
   const int64_t first = of_block.first_position + column.nnz();
   of_block.ForEachRow([&](int64_t row) {
     if (counts[of_block.first_row + row] != 0) return;
