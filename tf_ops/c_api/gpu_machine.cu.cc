@@ -14,18 +14,23 @@ int64_t NumWaits() { return cuda_emulation::NumWaits(); }
 }  // namespace
 #else
 // The linker leads these calls here (--wrap in tf_ops/core/CMakeLists.txt), those of CUB included:
-// what is counted is what really happens.
+// what is counted is what really happens. A copy to the host waits; one for its end is no second.
 namespace {
 std::atomic<int64_t> num_launches{0}, num_waits{0};
+std::atomic<bool> ends_with_copy_to_host{false};  // the stream
 int64_t NumLaunches() { return num_launches; }
 int64_t NumWaits() { return num_waits; }
+void CountLaunch() {
+  ++num_launches;
+  ends_with_copy_to_host = false;
+}
 }  // namespace
 
 extern "C" {
 cudaError_t __real_cudaLaunchKernelExC(const cudaLaunchConfig_t*, const void*, void**);
 cudaError_t __wrap_cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel,
                                        void** arguments) {
-  ++num_launches;
+  CountLaunch();
   return __real_cudaLaunchKernelExC(config, kernel, arguments);
 }
 
@@ -33,20 +38,27 @@ cudaError_t __wrap_cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const v
 cudaError_t __real___cudaLaunchKernel(cudaKernel_t, dim3, dim3, void**, size_t, cudaStream_t);
 cudaError_t __wrap___cudaLaunchKernel(cudaKernel_t kernel, dim3 num_blocks, dim3 num_threads,
                                       void** arguments, size_t shared_bytes, cudaStream_t stream) {
-  ++num_launches;
+  CountLaunch();
   return __real___cudaLaunchKernel(kernel, num_blocks, num_threads, arguments, shared_bytes,
                                    stream);
 }
 cudaError_t __real_cudaLaunchKernel(const void*, dim3, dim3, void**, size_t, cudaStream_t);
 cudaError_t __wrap_cudaLaunchKernel(const void* kernel, dim3 num_blocks, dim3 num_threads,
                                     void** arguments, size_t shared_bytes, cudaStream_t stream) {
-  ++num_launches;
+  CountLaunch();
   return __real_cudaLaunchKernel(kernel, num_blocks, num_threads, arguments, shared_bytes, stream);
 }
 
+cudaError_t __real_cudaMemcpyAsync(void*, const void*, size_t, cudaMemcpyKind, cudaStream_t);
+cudaError_t __wrap_cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                                   cudaStream_t stream) {
+  ends_with_copy_to_host = kind == cudaMemcpyDeviceToHost;
+  num_waits += kind == cudaMemcpyDeviceToHost;
+  return __real_cudaMemcpyAsync(to, from, bytes, kind, stream);
+}
 cudaError_t __real_cudaStreamSynchronize(cudaStream_t);
 cudaError_t __wrap_cudaStreamSynchronize(cudaStream_t stream) {
-  ++num_waits;
+  num_waits += !ends_with_copy_to_host.exchange(false);
   return __real_cudaStreamSynchronize(stream);
 }
 }
