@@ -40,6 +40,9 @@ SPOILERS = {
     ctypes.c_int32: spoil_flag,
     ctypes.c_double: spoil_float,
 }
+# Without a wait for what only the data tells, a GPU gathers zeros for an id that the table lacks,
+# and leaves out a pair that does not exist.
+LENIENT = ("gather", "post_lookup", "post_lookup_grad")
 IDENTITY = ("dtype", "ids_are_int32")  # of arrays that are there: another value is another memory
 
 
@@ -134,13 +137,12 @@ def test_a_wrong_input_is_an_error_or_gives_the_answer_of_the_cpu(gpu, cpu, make
             assert "CUDA cannot" not in on_gpu, on_gpu
             assert isinstance(on_cpu, str), f"seed {seed}: {on_gpu}, but the CPU has an answer"
         elif isinstance(on_cpu, str):
-            # The GPU's gather gives zeros for an id that is not in the table.
-            assert maker.__name__ == "gather", f"seed {seed}: {on_cpu}, but the GPU has an answer"
+            assert maker.__name__ in LENIENT, f"seed {seed}: {on_cpu}, but the GPU has an answer"
             assert "outside [0" in on_cpu
         else:
             assert_right(on_gpu, on_cpu, case.terms + 12)
-    # All values are ids to unique; the GPU's gather takes them too.
-    never = kind == "elements" and maker.__name__ in ("gather", "unique", "prune_and_fill")
+    # All values are ids to unique and to pruning.
+    never = kind == "elements" and maker.__name__ in (*LENIENT, "unique", "prune_and_fill")
     assert num_errors > 0 or never
 
 
