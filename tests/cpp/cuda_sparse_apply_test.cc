@@ -8,18 +8,20 @@
 namespace fused_embedding {
 namespace {
 
-// A table in device memory, `shift` values behind the beginning of each allocation.
+// A table in device memory: values and slots are `shift` values behind the beginning of an
+// allocation, gradients `grads_shift`.
 template <typename T>
 class DeviceTable {
  public:
-  explicit DeviceTable(const Table<T>& host, int64_t shift = 0)
+  explicit DeviceTable(const Table<T>& host, int64_t shift = 0, int64_t grads_shift = 0)
       : host_(host),
         shift_(shift),
-        values_(Shifted(host.values)),
-        grads_(Shifted(host.grads)),
+        grads_shift_(grads_shift),
+        values_(Shifted(host.values, shift)),
+        grads_(Shifted(host.grads, grads_shift)),
         indices_(host.indices),
         narrow_(Array<int32_t>::Of(host.indices.values())) {
-    for (const Array<T>& slot : host.slots) slots_.push_back(Shifted(slot));
+    for (const Array<T>& slot : host.slots) slots_.push_back(Shifted(slot, shift));
   }
 
   SparseUpdate Update(bool has_int32 = false) const {
@@ -32,7 +34,7 @@ class DeviceTable {
       update.slots[k] = reinterpret_cast<char*>(slots_[k].data() + shift_);
     }
     update.indices = {indices_.size(), has_int32 ? nullptr : indices_.data(), narrow_.data()};
-    update.grads = reinterpret_cast<const char*>(grads_.data() + shift_);
+    update.grads = reinterpret_cast<const char*>(grads_.data() + grads_shift_);
     return update;
   }
 
@@ -45,8 +47,8 @@ class DeviceTable {
   }
 
  private:
-  DeviceArray<T> Shifted(const Array<T>& array) const {
-    std::vector<T> shifted(static_cast<size_t>(shift_), Rounded<T>(7));
+  static DeviceArray<T> Shifted(const Array<T>& array, int64_t shift) {
+    std::vector<T> shifted(static_cast<size_t>(shift), Rounded<T>(7));
     for (int64_t i = 0; i < array.size(); ++i) shifted.push_back(array[i]);
     return DeviceArray<T>(Array<T>::Of(shifted));
   }
@@ -56,7 +58,7 @@ class DeviceTable {
   }
 
   const Table<T>& host_;
-  int64_t shift_;
+  int64_t shift_, grads_shift_;
   DeviceArray<T> values_;
   DeviceArray<T> grads_;
   DeviceArray<int64_t> indices_;
@@ -239,6 +241,18 @@ TEST_F(CudaSparseApplyTables, UpdatesAsTheCpu) {
   ExpectClose(device.half.values(), AsDouble(tables.half.values));
   ExpectClose(device.half.slot(0), AsDouble(tables.half.slots[0]));
   ExpectClose(device.repeats.values(), AsDouble(tables.repeats.values));
+}
+
+TEST_F(CudaSparseApplyTables, TakesRowsThatAreNotAligned) {
+  Random random(4);
+  for (const std::vector<int64_t>& indices : {kIndices[3], kIndices[5]}) {
+    const Table<float> table(9, 16, 1, indices, &random);
+    const DeviceTable<float> aligned(table), shifted(table, 1, 0), shifted_grads(table, 0, 1);
+    for (const DeviceTable<float>* device : {&aligned, &shifted, &shifted_grads}) {
+      ASSERT_TRUE(IsOk(Apply(gpu, "adagrad", {device->Update()}, {0.5, 0.25, 0.1})));
+      ExpectAdagrad(table, *device);
+    }
+  }
 }
 
 TEST_F(CudaSparseApplyTables, SumsInInputOrder) {
