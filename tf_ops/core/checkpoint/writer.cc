@@ -7,9 +7,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <system_error>
 
 #include "tf_ops/core/base/crc32c.h"
+#include "tf_ops/core/base/files.h"
 
 namespace fused_embedding {
 namespace {
@@ -32,24 +32,6 @@ int CreateBeside(const std::string& path, std::string* created) {
   return -1;
 }
 
-std::string FolderOf(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
-
-// A rename is on disk once its folder is.
-bool SyncFolder(const std::string& path) {
-  const int folder = open(FolderOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0) return false;
-  // Some file systems cannot, and say so.
-  const bool is_synced = fsync(folder) == 0 || errno == EINVAL || errno == EROFS;
-  const int error = errno;
-  close(folder);
-  errno = error;
-  return is_synced;
-}
-
 }  // namespace
 
 BlockWriter::~BlockWriter() { Discard(); }
@@ -61,12 +43,9 @@ void BlockWriter::Discard() {
   unlink(temporary_path_.c_str());
 }
 
-Status BlockWriter::SystemError(const char* action) const {
+Status BlockWriter::Error(const char* action) const {
   const int error = errno;
-  const bool is_full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-  return MakeStatus(is_full ? StatusCode::kResourceExhausted : StatusCode::kFailedPrecondition,
-                    "cannot ", action, " checkpoint ", path_, ": ",
-                    std::generic_category().message(error));
+  return SystemError(std::string(action) + " checkpoint", path_, error);
 }
 
 Status BlockWriter::Open(const std::string& path) {
@@ -76,7 +55,7 @@ Status BlockWriter::Open(const std::string& path) {
                            "\"");
   }
   file_ = CreateBeside(path, &temporary_path_);
-  if (file_ < 0) return SystemError("create");
+  if (file_ < 0) return Error("create");
   FilePrefix prefix;
   std::memcpy(prefix.magic, kMagic, sizeof(prefix.magic));
   prefix.version = kFormatVersion;
@@ -100,7 +79,7 @@ Status BlockWriter::WriteBytes(const void* data, int64_t size) {
   while (size > 0) {
     const ssize_t written = write(file_, bytes, static_cast<size_t>(size));
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return SystemError("write");
+    if (written < 0) return Error("write");
     bytes += written;
     size -= written;
   }
@@ -108,13 +87,13 @@ Status BlockWriter::WriteBytes(const void* data, int64_t size) {
 }
 
 Status BlockWriter::Commit() {
-  if (fsync(file_) != 0) return SystemError("sync");
-  if (rename(temporary_path_.c_str(), path_.c_str()) != 0) return SystemError("rename to");
+  if (fsync(file_) != 0) return Error("sync");
+  if (rename(temporary_path_.c_str(), path_.c_str()) != 0) return Error("rename to");
   // Closed after the rename: up to here an error leaves a file to be removed.
   const bool is_closed = close(file_) == 0;
   file_ = -1;
-  if (!is_closed) return SystemError("close");
-  return SyncFolder(path_) ? Status() : SystemError("sync the folder of");
+  if (!is_closed) return Error("close");
+  return SyncFolder(FolderOf(path_)) ? Status() : Error("sync the folder of");
 }
 
 }  // namespace fused_embedding

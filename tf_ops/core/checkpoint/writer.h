@@ -26,8 +26,8 @@ class BlockWriter {
 
  private:
   Status WriteBytes(const void* data, int64_t size);
-  // The error of the last system call. Full disks are ResourceExhausted.
-  Status SystemError(const char* action) const;
+  // The error of the last system call.
+  Status Error(const char* action) const;
   void Discard();
 
   std::string path_;
