@@ -2,7 +2,7 @@
 # core_tests.sh BIN JOBS [SANITIZERS]: builds and runs the C++ tests of tf_ops/core; no TensorFlow.
 set -e
 bin=$PWD/$1 jobs=$2 sanitizers=$3
-tools/system_packages.sh g++ libgtest-dev
+tools/system_packages.sh g++ libgtest-dev librocksdb-dev
 folder=build/core_tests${sanitizers:+_sanitized}
 "$bin/cmake" -S . -B "$folder" -G Ninja -DCMAKE_MAKE_PROGRAM="$bin/ninja" \
     -DFE_BUILD_OPS=OFF -DFE_BUILD_TESTS=ON -DFE_SANITIZE="$sanitizers"

@@ -1,0 +1,357 @@
+#include "tf_ops/core/storage/store_folder.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+#include <sstream>
+#include <vector>
+
+#include "tf_ops/core/base/crc32c.h"
+#include "tf_ops/core/base/files.h"
+
+namespace fused_embedding {
+namespace {
+
+constexpr char kLockName[] = "fe_cold_store";
+constexpr char kListName[] = "fe_cold_checkpoint";
+constexpr char kMagic[] = "fused_embedding cold checkpoint";
+// Counts up with every change that older readers would misunderstand. Any version ends with kEnd
+// and the CRC32C of what is before it.
+constexpr int kFormatVersion = 1;
+constexpr char kEnd[] = "crc32c ";
+constexpr int64_t kEndBytes = sizeof(kEnd) - 1 + 8 + 1;
+constexpr char kUnchecked[] = "-";  // instead of a checksum
+
+// Closes a file.
+class File {
+ public:
+  File(const std::string& path, int flags) : file_(open(path.c_str(), flags | O_CLOEXEC, 0666)) {}
+  ~File() {
+    if (file_ >= 0) close(file_);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  int get() const { return file_; }
+
+ private:
+  int file_;
+};
+
+struct FileSum {
+  int64_t size = 0;
+  uint32_t crc = 0;
+};
+
+std::string HexOf(uint32_t crc) {
+  char text[9];
+  std::snprintf(text, sizeof(text), "%08x", crc);
+  return text;
+}
+
+Status WriteAll(const std::string& path, int file, Span<const char> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = write(file, bytes.data, static_cast<size_t>(bytes.size));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return SystemError("write", path, errno);
+    bytes = {bytes.data + written, bytes.size - written};
+  }
+  return Status();
+}
+
+// Reads `path` piece by piece.
+Status ReadPieces(const std::string& path,
+                  const std::function<Status(Span<const char> piece)>& take) {
+  const File file(path, O_RDONLY | O_NOFOLLOW);
+  if (file.get() < 0) return SystemError("open", path, errno);
+  std::vector<char> buffer(size_t{1} << 16);
+  while (true) {
+    const ssize_t size = read(file.get(), buffer.data(), buffer.size());
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0) return SystemError("read", path, errno);
+    if (size == 0) return Status();
+    FE_RETURN_IF_ERROR(take({buffer.data(), size}));
+  }
+}
+
+Status SumFile(const std::string& path, FileSum* sum) {
+  return ReadPieces(path, [&](Span<const char> piece) {
+    sum->size += piece.size;
+    sum->crc = Crc32c(piece, sum->crc);
+    return Status();
+  });
+}
+
+Status CopyFile(const std::string& from, const std::string& to) {
+  const File file(to, O_WRONLY | O_CREAT | O_EXCL);
+  if (file.get() < 0) return SystemError("create", to, errno);
+  return ReadPieces(from, [&](Span<const char> p) { return WriteAll(to, file.get(), p); });
+}
+
+// A hard link where the file systems have them.
+Status LinkOrCopyFile(const std::string& from, const std::string& to) {
+  if (link(from.c_str(), to.c_str()) == 0) return Status();
+  const bool is_impossible =
+      errno == EXDEV || errno == EPERM || errno == EMLINK || errno == ENOTSUP;
+  return is_impossible ? CopyFile(from, to) : SystemError("link " + from + " to", to, errno);
+}
+
+Status SyncFile(const std::string& path) {
+  const File file(path, O_RDONLY);
+  if (file.get() < 0 || fsync(file.get()) != 0) return SystemError("sync", path, errno);
+  return Status();
+}
+
+Status MakeFolders(const std::string& path) {
+  for (size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
+    const std::string folder = path.substr(0, end);
+    if (mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) {
+      return SystemError("make the folder", folder, errno);
+    }
+    if (end == std::string::npos) return Status();
+  }
+}
+
+Status RemoveTree(const std::string& path) {
+  const auto remove_one = [](const char* name, const struct stat*, int, struct FTW*) {
+    return std::remove(name);
+  };
+  constexpr int kOpenFolders = 8;
+  const bool is_gone = nftw(path.c_str(), remove_one, kOpenFolders, FTW_DEPTH | FTW_PHYS) == 0;
+  return is_gone || errno == ENOENT ? Status() : SystemError("remove", path, errno);
+}
+
+// Names in ascending order, without "." and "..".
+Status NamesIn(const std::string& folder, std::vector<std::string>* names) {
+  const auto close_folder = [](DIR* opened) { closedir(opened); };
+  const std::unique_ptr<DIR, decltype(close_folder)> opened(opendir(folder.c_str()), close_folder);
+  if (opened == nullptr) return SystemError("open the folder", folder, errno);
+  errno = 0;
+  while (const dirent* entry = readdir(opened.get())) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") names->push_back(name);
+  }
+  if (errno != 0) return SystemError("read the folder", folder, errno);
+  std::sort(names->begin(), names->end());
+  return Status();
+}
+
+// A line of the list of a checkpoint.
+struct ListedFile {
+  std::string name;
+  int64_t size = -1;
+  std::string crc;
+};
+
+// What the list of a checkpoint says.
+struct CheckpointList {
+  int version = 0;
+  std::string kind;
+  int64_t value_bytes = 0;
+  std::vector<ListedFile> files;
+};
+
+Status Damaged(const std::string& checkpoint, const std::string& reason) {
+  return DataLoss("checkpoint ", checkpoint, " of a cold store is damaged: ", reason,
+                  "; restore another one");
+}
+
+Status ReadList(const std::string& checkpoint, CheckpointList* list) {
+  const std::string path = checkpoint + "/" + kListName;
+  std::string text;
+  if (access(path.c_str(), F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR)) {
+    return MakeStatus(StatusCode::kFailedPrecondition, checkpoint, " is no checkpoint of a cold ",
+                      "store: there is no file ", path);
+  }
+  FE_RETURN_IF_ERROR(ReadPieces(path, [&](Span<const char> piece) {
+    text.append(piece.data, static_cast<size_t>(piece.size));
+    return Status();
+  }));
+  const int64_t size = static_cast<int64_t>(text.size()) - kEndBytes;
+  if (size < 0 ||
+      text.substr(static_cast<size_t>(size)) != kEnd + HexOf(Crc32c({text.data(), size})) + "\n") {
+    return Damaged(checkpoint, path + " does not have its checksum");
+  }
+  std::istringstream lines(text.substr(0, static_cast<size_t>(size)));
+  std::string line, word;
+  std::getline(lines, line);
+  if (line.rfind(kMagic, 0) != 0) return Damaged(checkpoint, path + " does not begin as it should");
+  std::istringstream(line.substr(sizeof(kMagic) - 1)) >> list->version;
+  if (list->version != kFormatVersion) {
+    return MakeStatus(StatusCode::kUnimplemented, "checkpoint ", checkpoint, " has format version ",
+                      list->version, ", and this fused_embedding reads version ", kFormatVersion,
+                      "; install the one that wrote it, or a newer one");
+  }
+  lines >> word >> list->kind >> word >> list->value_bytes;
+  ListedFile file;
+  while (lines >> word >> file.name >> file.size >> file.crc) list->files.push_back(file);
+  return Status();
+}
+
+// Whether `path` is as the list says, which a file that was copied since may not be.
+Status CheckFile(const std::string& checkpoint, const ListedFile& listed, const std::string& path) {
+  const auto damaged = [&](const std::string& reason) {
+    return Damaged(checkpoint, "file " + checkpoint + "/data/" + listed.name + " " + reason);
+  };
+  FileSum sum;
+  if (listed.crc == kUnchecked) {
+    struct stat info;
+    if (stat(path.c_str(), &info) != 0) return SystemError("open", path, errno);
+    sum.size = info.st_size;
+  } else {
+    FE_RETURN_IF_ERROR(SumFile(path, &sum));
+  }
+  if (sum.size != listed.size) {
+    return damaged("has " + std::to_string(sum.size) + " bytes instead of " +
+                   std::to_string(listed.size));
+  }
+  const bool is_same = listed.crc == kUnchecked || listed.crc == HexOf(sum.crc);
+  return is_same ? Status() : damaged("does not have its checksum");
+}
+
+}  // namespace
+
+StoreFolder::~StoreFolder() {
+  if (lock_ < 0) return;
+  // What cannot be removed now, the next store here removes.
+  const Status is_removed = RemoveTree(data_path());
+  static_cast<void>(is_removed);
+  close(lock_);
+}
+
+bool StoreFolder::IsImmutable(const std::string& name) const {
+  const std::string& suffix = files_.immutable_suffix;
+  return !suffix.empty() && name.size() >= suffix.size() &&
+         name.compare(name.size() - suffix.size(), suffix.size(), suffix) == 0;
+}
+
+Status StoreFolder::Open(const ColdStoreOptions& options) {
+  FE_RETURN_IF_ERROR(CheckOptions(options));
+  path_ = options.path;
+  value_bytes_ = options.value_bytes;
+  FE_RETURN_IF_ERROR(MakeFolders(path_));
+  FE_RETURN_IF_ERROR(Lock());
+  FE_RETURN_IF_ERROR(RemoveTree(data_path()));
+  return options.checkpoint.empty() ? Status() : TakeCheckpoint(options.checkpoint);
+}
+
+// A kill releases the lock. The file stays: a lock on a file that was removed protects nothing.
+Status StoreFolder::Lock() {
+  std::vector<std::string> names;
+  FE_RETURN_IF_ERROR(NamesIn(path_, &names));
+  const bool is_ours = std::find(names.begin(), names.end(), kLockName) != names.end();
+  if (!is_ours && !names.empty()) {
+    return MakeStatus(StatusCode::kFailedPrecondition, "cannot keep a cold store in ", path_,
+                      ": it has other files, such as ", names[0],
+                      "; name a folder that is new or empty");
+  }
+  const std::string name = path_ + "/" + kLockName;
+  const int file = open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (file < 0) return SystemError("create", name, errno);
+  if (flock(file, LOCK_EX | LOCK_NB) == 0) {
+    lock_ = file;
+    return Status();
+  }
+  const int error = errno;
+  close(file);
+  if (error != EWOULDBLOCK) return SystemError("lock", name, error);
+  return MakeStatus(StatusCode::kFailedPrecondition, "cold store ", path_,
+                    " is in use, by this process or another one; give each table and process a ",
+                    "folder of its own");
+}
+
+bool StoreFolder::HasDirectIo() const {
+  const std::string probe = path_ + "/" + kLockName;
+  return File(probe, O_RDONLY | O_DIRECT).get() >= 0;
+}
+
+Status StoreFolder::TakeCheckpoint(const std::string& checkpoint) const {
+  CheckpointList list;
+  FE_RETURN_IF_ERROR(ReadList(checkpoint, &list));
+  if (list.kind != files_.kind || list.value_bytes != value_bytes_) {
+    return InvalidArgument("checkpoint ", checkpoint, " is of a cold store of kind ", list.kind,
+                           " with rows of ", list.value_bytes, " bytes, and cannot go into ", path_,
+                           " of kind ", files_.kind, " with rows of ", value_bytes_, " bytes");
+  }
+  if (mkdir(data_path().c_str(), 0777) != 0) {
+    return SystemError("make the folder", data_path(), errno);
+  }
+  for (const ListedFile& listed : list.files) {
+    const std::string from = checkpoint + "/data/" + listed.name;
+    if (access(from.c_str(), F_OK) != 0 && errno == ENOENT) {
+      return Damaged(checkpoint, "file " + from + " is missing");
+    }
+    const std::string to = data_path() + "/" + listed.name;
+    FE_RETURN_IF_ERROR(IsImmutable(listed.name) ? LinkOrCopyFile(from, to) : CopyFile(from, to));
+    FE_RETURN_IF_ERROR(CheckFile(checkpoint, listed, to));
+  }
+  return Status();
+}
+
+// And syncs what it lists.
+Status StoreFolder::ListFiles(const std::string& folder, std::string* list) const {
+  std::vector<std::string> names;
+  FE_RETURN_IF_ERROR(NamesIn(folder, &names));
+  std::ostringstream text(std::ios_base::out);
+  text << kMagic << ' ' << kFormatVersion << "\nkind " << files_.kind << "\nvalue_bytes "
+       << value_bytes_ << '\n';
+  for (const std::string& name : names) {
+    const std::string path = folder + "/" + name;
+    FE_RETURN_IF_ERROR(SyncFile(path));
+    FileSum sum;
+    if (IsImmutable(name)) {
+      struct stat info;
+      if (stat(path.c_str(), &info) != 0) return SystemError("open", path, errno);
+      sum.size = info.st_size;
+    } else {
+      FE_RETURN_IF_ERROR(SumFile(path, &sum));
+    }
+    text << "file " << name << ' ' << sum.size << ' '
+         << (IsImmutable(name) ? kUnchecked : HexOf(sum.crc)) << '\n';
+  }
+  *list = text.str();
+  *list += kEnd + HexOf(Crc32c(AsSpan(*list))) + "\n";
+  return SyncFolder(folder) ? Status() : SystemError("sync the folder", folder, errno);
+}
+
+Status StoreFolder::Checkpoint(const std::string& path, const WriteFiles& write) const {
+  if (path.empty() || path.find('\0') != std::string::npos) {
+    return InvalidArgument("a checkpoint of cold store ", path_,
+                           " needs the name of a folder, got \"", path, "\"");
+  }
+  if (access(path.c_str(), F_OK) == 0) {
+    return MakeStatus(StatusCode::kFailedPrecondition, "cannot make checkpoint ", path,
+                      " of cold store ", path_, ": it exists; remove it first");
+  }
+  const std::string temporary = path + ".tmp";
+  const auto make = [&] {
+    FE_RETURN_IF_ERROR(RemoveTree(temporary));
+    FE_RETURN_IF_ERROR(MakeFolders(temporary));
+    FE_RETURN_IF_ERROR(write(temporary + "/data"));
+    std::string list;
+    FE_RETURN_IF_ERROR(ListFiles(temporary + "/data", &list));
+    const std::string list_path = temporary + "/" + kListName;
+    const File file(list_path, O_WRONLY | O_CREAT | O_EXCL);
+    if (file.get() < 0) return SystemError("create", list_path, errno);
+    FE_RETURN_IF_ERROR(WriteAll(list_path, file.get(), AsSpan(list)));
+    if (fsync(file.get()) != 0) return SystemError("sync", list_path, errno);
+    if (!SyncFolder(temporary)) return SystemError("sync the folder", temporary, errno);
+    if (rename(temporary.c_str(), path.c_str()) != 0) return SystemError("make", path, errno);
+    return SyncFolder(FolderOf(path)) ? Status() : SystemError("sync the folder of", path, errno);
+  };
+  const Status made = make();
+  if (!made.ok()) {
+    const Status is_removed = RemoveTree(temporary);  // or by the next one of this name
+    static_cast<void>(is_removed);
+  }
+  return made;
+}
+
+}  // namespace fused_embedding

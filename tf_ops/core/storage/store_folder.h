@@ -1,0 +1,67 @@
+#ifndef FUSED_EMBEDDING_CORE_STORAGE_STORE_FOLDER_H_
+#define FUSED_EMBEDDING_CORE_STORAGE_STORE_FOLDER_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "tf_ops/core/base/status.h"
+#include "tf_ops/core/storage/cold_store.h"
+
+namespace fused_embedding {
+
+// The files of an implementation, as far as this has to know them.
+struct StoreFiles {
+  std::string kind;  // a word, written into checkpoints
+  // Files with this ending never change once written, and the implementation notices damage in
+  // them. They are linked; only their sizes are in the list of a checkpoint. Of others: a CRC32C.
+  std::string immutable_suffix;
+};
+
+// The folders of a cold store:
+//
+//   PATH/fe_cold_store            the lock of the process that has the store, and the sign that
+//   what
+//                                 is in the folder may be removed
+//   PATH/data/                    the implementation's files
+//   CHECKPOINT/fe_cold_checkpoint list of the files, written last
+//   CHECKPOINT/data/              these
+//
+// Not for several threads, but Checkpoint of different paths.
+class StoreFolder {
+ public:
+  explicit StoreFolder(StoreFiles files) : files_(std::move(files)) {}
+  // Removes data_path(): whoever writes there must have stopped.
+  ~StoreFolder();
+  StoreFolder(const StoreFolder&) = delete;
+  StoreFolder& operator=(const StoreFolder&) = delete;
+
+  // FailedPrecondition: another store has the folder, or it has other files. The files of the
+  // checkpoint, if there is one, are then in data_path(), checked; without one it does not exist.
+  // DataLoss: a file is missing or not what was written. Unimplemented: a later format.
+  // InvalidArgument: rows of another size, or another implementation's.
+  Status Open(const ColdStoreOptions& options);
+  std::string data_path() const { return path_ + "/data"; }
+  // Whether its file system can do direct IO.
+  bool HasDirectIo() const;
+
+  // Runs write(folder), which makes the folder and its files and does not sync them, and makes
+  // the checkpoint `path` of that.
+  using WriteFiles = std::function<Status(const std::string& folder)>;
+  Status Checkpoint(const std::string& path, const WriteFiles& write) const;
+
+ private:
+  Status Lock();
+  Status TakeCheckpoint(const std::string& checkpoint) const;
+  Status ListFiles(const std::string& folder, std::string* list) const;
+  bool IsImmutable(const std::string& name) const;
+
+  const StoreFiles files_;
+  std::string path_;
+  int64_t value_bytes_ = 0;
+  int lock_ = -1;  // a file; -1: not opened
+};
+
+}  // namespace fused_embedding
+
+#endif  // FUSED_EMBEDDING_CORE_STORAGE_STORE_FOLDER_H_
