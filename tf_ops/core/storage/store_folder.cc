@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <sstream>
 #include <vector>
@@ -28,7 +29,9 @@ constexpr char kMagic[] = "fused_embedding cold checkpoint";
 constexpr int kFormatVersion = 1;
 constexpr char kEnd[] = "crc32c ";
 constexpr int64_t kEndBytes = sizeof(kEnd) - 1 + 8 + 1;
-constexpr char kUnchecked[] = "-";  // instead of a checksum
+// At the end of an immutable file, of which there is a checksum: where RocksDB says what is in it,
+// with errors that name another file. Blocks before it have checksums of their own.
+constexpr int64_t kTailBytes = int64_t{16} << 10;
 
 // Closes a file.
 class File {
@@ -43,11 +46,6 @@ class File {
 
  private:
   int file_;
-};
-
-struct FileSum {
-  int64_t size = 0;
-  uint32_t crc = 0;
 };
 
 std::string HexOf(uint32_t crc) {
@@ -66,14 +64,12 @@ Status WriteAll(const std::string& path, int file, Span<const char> bytes) {
   return Status();
 }
 
-// Reads `path` piece by piece.
-Status ReadPieces(const std::string& path,
-                  const std::function<Status(Span<const char> piece)>& take) {
-  const File file(path, O_RDONLY | O_NOFOLLOW);
-  if (file.get() < 0) return SystemError("open", path, errno);
+using TakePiece = std::function<Status(Span<const char> piece)>;
+
+Status ReadPieces(const std::string& path, int file, const TakePiece& take) {
   std::vector<char> buffer(size_t{1} << 16);
   while (true) {
-    const ssize_t size = read(file.get(), buffer.data(), buffer.size());
+    const ssize_t size = read(file, buffer.data(), buffer.size());
     if (size < 0 && errno == EINTR) continue;
     if (size < 0) return SystemError("read", path, errno);
     if (size == 0) return Status();
@@ -81,9 +77,22 @@ Status ReadPieces(const std::string& path,
   }
 }
 
-Status SumFile(const std::string& path, FileSum* sum) {
-  return ReadPieces(path, [&](Span<const char> piece) {
-    sum->size += piece.size;
+Status ReadFile(const std::string& path, const TakePiece& take) {
+  const File file(path, O_RDONLY);
+  if (file.get() < 0) return SystemError("open", path, errno);
+  return ReadPieces(path, file.get(), take);
+}
+
+// Of at most the last `max_bytes`.
+Status SumFile(const std::string& path, int64_t max_bytes, FileSum* sum) {
+  const File file(path, O_RDONLY);
+  if (file.get() < 0) return SystemError("open", path, errno);
+  sum->size = lseek(file.get(), 0, SEEK_END);
+  if (lseek(file.get(), std::max<int64_t>(sum->size - max_bytes, 0), SEEK_SET) < 0) {
+    return SystemError("read", path, errno);
+  }
+  sum->crc = 0;
+  return ReadPieces(path, file.get(), [&](Span<const char> piece) {
     sum->crc = Crc32c(piece, sum->crc);
     return Status();
   });
@@ -92,7 +101,7 @@ Status SumFile(const std::string& path, FileSum* sum) {
 Status CopyFile(const std::string& from, const std::string& to) {
   const File file(to, O_WRONLY | O_CREAT | O_EXCL);
   if (file.get() < 0) return SystemError("create", to, errno);
-  return ReadPieces(from, [&](Span<const char> p) { return WriteAll(to, file.get(), p); });
+  return ReadFile(from, [&](Span<const char> p) { return WriteAll(to, file.get(), p); });
 }
 
 // A hard link where the file systems have them.
@@ -170,7 +179,7 @@ Status ReadList(const std::string& checkpoint, CheckpointList* list) {
     return MakeStatus(StatusCode::kFailedPrecondition, checkpoint, " is no checkpoint of a cold ",
                       "store: there is no file ", path);
   }
-  FE_RETURN_IF_ERROR(ReadPieces(path, [&](Span<const char> piece) {
+  FE_RETURN_IF_ERROR(ReadFile(path, [&](Span<const char> piece) {
     text.append(piece.data, static_cast<size_t>(piece.size));
     return Status();
   }));
@@ -193,27 +202,6 @@ Status ReadList(const std::string& checkpoint, CheckpointList* list) {
   ListedFile file;
   while (lines >> word >> file.name >> file.size >> file.crc) list->files.push_back(file);
   return Status();
-}
-
-// Whether `path` is as the list says, which a file that was copied since may not be.
-Status CheckFile(const std::string& checkpoint, const ListedFile& listed, const std::string& path) {
-  const auto damaged = [&](const std::string& reason) {
-    return Damaged(checkpoint, "file " + checkpoint + "/data/" + listed.name + " " + reason);
-  };
-  FileSum sum;
-  if (listed.crc == kUnchecked) {
-    struct stat info;
-    if (stat(path.c_str(), &info) != 0) return SystemError("open", path, errno);
-    sum.size = info.st_size;
-  } else {
-    FE_RETURN_IF_ERROR(SumFile(path, &sum));
-  }
-  if (sum.size != listed.size) {
-    return damaged("has " + std::to_string(sum.size) + " bytes instead of " +
-                   std::to_string(listed.size));
-  }
-  const bool is_same = listed.crc == kUnchecked || listed.crc == HexOf(sum.crc);
-  return is_same ? Status() : damaged("does not have its checksum");
 }
 
 }  // namespace
@@ -272,6 +260,11 @@ bool StoreFolder::HasDirectIo() const {
   return File(probe, O_RDONLY | O_DIRECT).get() >= 0;
 }
 
+Status StoreFolder::Sum(const std::string& path, FileSum* sum) const {
+  const bool is_immutable = IsImmutable(path);
+  return SumFile(path, is_immutable ? kTailBytes : std::numeric_limits<int64_t>::max(), sum);
+}
+
 Status StoreFolder::TakeCheckpoint(const std::string& checkpoint) const {
   CheckpointList list;
   FE_RETURN_IF_ERROR(ReadList(checkpoint, &list));
@@ -290,7 +283,15 @@ Status StoreFolder::TakeCheckpoint(const std::string& checkpoint) const {
     }
     const std::string to = data_path() + "/" + listed.name;
     FE_RETURN_IF_ERROR(IsImmutable(listed.name) ? LinkOrCopyFile(from, to) : CopyFile(from, to));
-    FE_RETURN_IF_ERROR(CheckFile(checkpoint, listed, to));
+    FileSum sum;
+    FE_RETURN_IF_ERROR(Sum(to, &sum));
+    if (sum.size != listed.size) {
+      return Damaged(checkpoint, "file " + from + " has " + std::to_string(sum.size) +
+                                     " bytes instead of " + std::to_string(listed.size));
+    }
+    if (HexOf(sum.crc) != listed.crc) {
+      return Damaged(checkpoint, "file " + from + " does not have its checksum");
+    }
   }
   return Status();
 }
@@ -306,15 +307,8 @@ Status StoreFolder::ListFiles(const std::string& folder, std::string* list) cons
     const std::string path = folder + "/" + name;
     FE_RETURN_IF_ERROR(SyncFile(path));
     FileSum sum;
-    if (IsImmutable(name)) {
-      struct stat info;
-      if (stat(path.c_str(), &info) != 0) return SystemError("open", path, errno);
-      sum.size = info.st_size;
-    } else {
-      FE_RETURN_IF_ERROR(SumFile(path, &sum));
-    }
-    text << "file " << name << ' ' << sum.size << ' '
-         << (IsImmutable(name) ? kUnchecked : HexOf(sum.crc)) << '\n';
+    FE_RETURN_IF_ERROR(Sum(path, &sum));
+    text << "file " << name << ' ' << sum.size << ' ' << HexOf(sum.crc) << '\n';
   }
   *list = text.str();
   *list += kEnd + HexOf(Crc32c(AsSpan(*list))) + "\n";

@@ -13,9 +13,14 @@ namespace fused_embedding {
 // The files of an implementation, as far as this has to know them.
 struct StoreFiles {
   std::string kind;  // a word, written into checkpoints
-  // Files with this ending never change once written, and the implementation notices damage in
-  // them. They are linked; only their sizes are in the list of a checkpoint. Of others: a CRC32C.
+  // Files with this ending never change once written: they are linked, others copied. They are
+  // large, and the implementation notices damage in them: only their ends are checked here.
   std::string immutable_suffix;
+};
+
+struct FileSum {
+  int64_t size = 0;
+  uint32_t crc = 0;  // CRC-32C of all or of the end
 };
 
 // The folders of a cold store:
@@ -54,6 +59,7 @@ class StoreFolder {
   Status Lock();
   Status TakeCheckpoint(const std::string& checkpoint) const;
   Status ListFiles(const std::string& folder, std::string* list) const;
+  Status Sum(const std::string& path, FileSum* sum) const;
   bool IsImmutable(const std::string& name) const;
 
   const StoreFiles files_;

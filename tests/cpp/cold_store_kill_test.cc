@@ -1,0 +1,141 @@
+// Processes that are killed while they write: what is left is their last checkpoint, whole.
+
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <cstdlib>
+
+#include "tests/cpp/cold_store_testing.h"
+
+namespace fused_embedding {
+namespace {
+
+constexpr int64_t kNumKeys = 1500, kValueBytes = 300;
+constexpr char kFolderVariable[] = "FE_COLD_STORE_TO_KILL";
+
+// Round r writes every third key, but erases one in eleven of these.
+bool IsOfRound(int64_t key, int64_t round) { return key % 3 == round % 3; }
+bool IsErasedIn(int64_t key, int64_t round) { return key % 11 == round % 11; }
+
+Rows RowsAfter(int64_t last_round) {
+  Rows rows;
+  for (int64_t key = 0; key < kNumKeys; ++key) {
+    int64_t round = last_round;
+    while (round > 0 && !IsOfRound(key, round)) --round;
+    if (round > 0 && !IsErasedIn(key, round)) rows[key] = ValueOf(key, round, kValueBytes);
+  }
+  return rows;
+}
+
+void WriteRound(int64_t round, ColdStore* store) {
+  Rows put;
+  std::vector<int64_t> erased;
+  for (int64_t key = 0; key < kNumKeys; ++key) {
+    if (!IsOfRound(key, round)) continue;
+    if (IsErasedIn(key, round)) {
+      erased.push_back(key);
+    } else {
+      put[key] = ValueOf(key, round, kValueBytes);
+    }
+  }
+  ASSERT_TRUE(IsOk(Put(put, store)));
+  ASSERT_TRUE(IsOk(Erase(erased, store)));
+}
+
+// "after_7" is the checkpoint after round 7.
+constexpr char kPrefix[] = "after_";
+std::set<int64_t> RoundsIn(const fs::path& folder) {
+  std::set<int64_t> rounds;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    const bool is_checkpoint = name.rfind(kPrefix, 0) == 0 && entry.path().extension() != ".tmp";
+    if (is_checkpoint) rounds.insert(std::stoll(name.substr(sizeof(kPrefix) - 1)));
+  }
+  return rounds;
+}
+std::string NameAfter(int64_t round) { return kPrefix + std::to_string(round); }
+
+class ColdStoreKill : public ColdStoreTest {
+ protected:
+  ColdStoreKill() : ColdStoreTest("rocksdb") {}
+
+  // Starts DISABLED_Writer in a process of its own: RocksDB's threads do not come along with a
+  // fork. It is killed after a time drawn at random, which begins once its store is open.
+  void RunAndKill(Random* random) const {
+    setenv(kFolderVariable, Path("").c_str(), 1);
+    int ready[2];
+    ASSERT_EQ(pipe(ready), 0);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ready[1], STDOUT_FILENO);
+    posix_spawn_file_actions_addclose(&actions, ready[0]);
+    std::string program = "core_tests", tests = "--gtest_filter=ColdStoreKill.DISABLED_Writer",
+                disabled = "--gtest_also_run_disabled_tests", brief = "--gtest_brief=1";
+    char* const arguments[] = {program.data(), tests.data(), disabled.data(), brief.data(),
+                               nullptr};
+    pid_t process = 0;
+    ASSERT_EQ(posix_spawn(&process, "/proc/self/exe", &actions, nullptr, arguments, environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    close(ready[1]);
+    std::string output;
+    char byte = 0;
+    while (output.find("ready") == std::string::npos && read(ready[0], &byte, 1) == 1) {
+      output += byte;
+    }
+    EXPECT_NE(output.find("ready"), std::string::npos) << output;
+    std::this_thread::sleep_for(std::chrono::microseconds(RandomInt(random, 0, 60000)));
+    EXPECT_EQ(kill(process, SIGKILL), 0);
+    int status = 0;
+    waitpid(process, &status, 0);
+    EXPECT_TRUE(WIFSIGNALED(status)) << "the writer ended by itself";
+    close(ready[0]);
+  }
+};
+
+TEST_F(ColdStoreKill, DISABLED_Writer) {
+  const char* folder = std::getenv(kFolderVariable);
+  ASSERT_NE(folder, nullptr) << "run by LeavesTheLastCheckpoint";
+  const std::set<int64_t> rounds = RoundsIn(folder);
+  int64_t round = rounds.empty() ? 0 : *rounds.rbegin();
+  ColdStoreOptions options = OptionsOf(kValueBytes);
+  options.path = std::string(folder) + "/store";
+  if (round > 0) options.checkpoint = folder + NameAfter(round);
+  const StorePtr store = Opened(options);
+  ASSERT_NE(store, nullptr);
+  ASSERT_EQ(write(STDOUT_FILENO, "ready", 5), 5);
+  while (!HasFailure()) {
+    WriteRound(++round, store.get());
+    EXPECT_EQ(Got({0, 3, 6}, store.get()).count(1), 0u);
+    if (round % 2 == 0) {
+      EXPECT_TRUE(IsOk(store->Flush()));
+    }
+    EXPECT_TRUE(IsOk(store->Checkpoint(folder + NameAfter(round))));
+    fs::remove_all(folder + NameAfter(round - 2));
+  }
+}
+
+TEST_F(ColdStoreKill, LeavesTheLastCheckpoint) {
+  Random random(28);
+  int64_t last = 0;
+  int num_advanced = 0;
+  for (int i = 0; i < 50; ++i) {
+    SCOPED_TRACE("kill " + std::to_string(i));
+    RunAndKill(&random);
+    const std::set<int64_t> rounds = RoundsIn(Path(""));
+    const int64_t round = rounds.empty() ? 0 : *rounds.rbegin();
+    ASSERT_GE(round, last);
+    if (round > last) ++num_advanced;
+    last = round;
+    // The working folder, as it was left, opens too.
+    StorePtr store = Opened(OptionsOf(kValueBytes, round == 0 ? "" : NameAfter(round)));
+    ASSERT_NE(store, nullptr);
+    const Rows want = RowsAfter(round);
+    ASSERT_TRUE(Scanned(store.get()) == want) << "after round " << round;
+    ASSERT_TRUE(Got(KeysOf(want), store.get()) == want) << "after round " << round;
+  }
+  EXPECT_GT(num_advanced, 5) << "the writer never gets to a checkpoint";
+}
+
+}  // namespace
+}  // namespace fused_embedding
