@@ -176,6 +176,31 @@ TEST_P(RocksDbDamage, OfFilesInUseIsNamedOrHarmlessAndACheckpointBringsThemBack)
   EXPECT_EQ(Scanned(Opened(OptionsOf(kValueBytes, "good")).get()), rows_);
 }
 
+TEST_P(ColdStoreDamage, FilesThatAreMissingOrOfAnotherSizeSaySo) {
+  const std::vector<fs::path> files = FilesIn(Path("good/data"));
+  for (const fs::path& file : files) {
+    const std::string name = "bad/data/" + file.filename().string();
+    const std::string bytes = ReadFile(file.string());
+    const auto fails = [&](const std::string& reason) {
+      StorePtr store;
+      return Fails(Open(OptionsOf(kValueBytes, "bad"), &store), StatusCode::kDataLoss,
+                   {Path(name).c_str(), reason.c_str(), "restore another one"});
+    };
+    const auto says = [&](size_t size) {
+      return "has " + std::to_string(size) + " bytes instead of " + std::to_string(bytes.size());
+    };
+    MakeBad();
+    WriteFile(Path(name), bytes + "x");
+    EXPECT_TRUE(fails(says(bytes.size() + 1)));
+    if (!bytes.empty()) {
+      WriteFile(Path(name), bytes.substr(1));
+      EXPECT_TRUE(fails(says(bytes.size() - 1)));
+    }
+    fs::remove(Path(name));
+    EXPECT_TRUE(fails("is missing"));
+  }
+}
+
 TEST_P(ColdStoreDamage, ListsThatAreForgedOrOfOtherVersions) {
   EXPECT_TRUE(IsOk(OpenForged("value_bytes", "value_bytes")));
   EXPECT_EQ(Scanned(forged_.get()), rows_);

@@ -222,6 +222,8 @@ TEST_P(ColdStoreContract, ACheckpointReplacesNothing) {
   EXPECT_TRUE(IsOk(store->Checkpoint(Path("again"))));
   EXPECT_FALSE(fs::exists(Path("again.tmp")));
   EXPECT_FALSE(fs::exists(Path("again/data/junk")));
+  EXPECT_TRUE(IsOk(store->Checkpoint(Path("slashes//"))));
+  EXPECT_TRUE(fs::exists(Path("slashes/data")));
 }
 
 TEST_P(ColdStoreContract, AStoreBeginsEmptyAndLeavesNothing) {

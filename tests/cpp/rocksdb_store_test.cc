@@ -34,7 +34,6 @@ TEST_F(RocksDbStoreTest, LibrariesThatCannotBeLoadedSayWhatToInstall) {
 TEST_F(RocksDbStoreTest, AnotherProcessHasTheStore) {
   const StorePtr store = Opened(OptionsOf());
   ASSERT_TRUE(IsOk(Put(RowsOf(0, 10, 12), store.get())));
-  // A process that was forked has the same lock file: one that opens it itself does not.
   const std::string lock = "flock -n " + Path("store/fe_cold_store") + " true";
   EXPECT_NE(std::system(lock.c_str()), 0);
   EXPECT_EQ(Scanned(store.get()).size(), 10u);
@@ -71,7 +70,7 @@ int64_t NumDescriptors() {
   return std::distance(begin(files), end(files));
 }
 
-TEST_F(RocksDbStoreTest, DescriptorsAndThreadsAreGivenBack) {
+TEST_F(RocksDbStoreTest, DescriptorsAreGivenBack) {
   const auto open_and_close = [&] {
     const StorePtr store = Opened(OptionsOf());
     ASSERT_TRUE(IsOk(Put(RowsOf(0, 100, 12), store.get())));

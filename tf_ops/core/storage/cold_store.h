@@ -80,8 +80,9 @@ class ColdStore {
   // Makes the folder `path`, which must not exist: all rows of calls that returned before, of calls
   // that run meanwhile perhaps. When it returns OK the checkpoint is on disk for certain, and later
   // calls do not change it; after an error, a kill or a loss of power `path` does not exist
-  // (`path`.tmp may, and is replaced). In the file system of the working folder it costs hard
-  // links, in others a copy. Linked files are one file: against a failing disk keep a copy.
+  // (`path`.tmp may, and is replaced). Two at a time need two paths. In the file system of the
+  // working folder it costs hard links, in others a copy. Linked files are one file: against a
+  // failing disk keep a copy.
   virtual Status Checkpoint(const std::string& path) = 0;
 
   ColdStoreStatistics Statistics() const;

@@ -315,7 +315,9 @@ Status StoreFolder::ListFiles(const std::string& folder, std::string* list) cons
   return SyncFolder(folder) ? Status() : SystemError("sync the folder", folder, errno);
 }
 
-Status StoreFolder::Checkpoint(const std::string& path, const WriteFiles& write) const {
+Status StoreFolder::Checkpoint(const std::string& name, const WriteFiles& write) const {
+  std::string path = name;
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
   if (path.empty() || path.find('\0') != std::string::npos) {
     return InvalidArgument("a checkpoint of cold store ", path_,
                            " needs the name of a folder, got \"", path, "\"");

@@ -51,9 +51,9 @@ class StoreFolder {
   bool HasDirectIo() const;
 
   // Runs write(folder), which makes the folder and its files and does not sync them, and makes
-  // the checkpoint `path` of that.
+  // the checkpoint `name` of that.
   using WriteFiles = std::function<Status(const std::string& folder)>;
-  Status Checkpoint(const std::string& path, const WriteFiles& write) const;
+  Status Checkpoint(const std::string& name, const WriteFiles& write) const;
 
  private:
   Status Lock();

@@ -127,7 +127,9 @@ class RocksDbStore final : public ColdStore {
   // Of at most kKeysPerRead keys.
   Status GetSome(Span<const int64_t> keys, char* values, bool* found);
   Status CopyValue(int64_t key, const char* bytes, size_t size, char* value) const;
-  Status Write(rocksdb_writebatch_t* batch);
+  // In pieces, for each of whose keys add(batch, i, encoded key) is called.
+  template <typename Add>
+  Status Write(Span<const int64_t> keys, const Add& add);
   Status Error(const char* action, const char* text) const;
   int64_t Property(const char* name) const;
 
@@ -240,35 +242,35 @@ Status RocksDbStore::CopyValue(int64_t key, const char* bytes, size_t size, char
   return Status();
 }
 
-Status RocksDbStore::Write(rocksdb_writebatch_t* batch) {
-  ErrorText error;
-  rocksdb_write(db_, write_options_.get(), batch, error.out());
-  rocksdb_writebatch_clear(batch);
-  return error.text() == nullptr ? Status() : Error("write", error.text());
-}
-
-Status RocksDbStore::Put(Span<const int64_t> keys, const char* values) {
+template <typename Add>
+Status RocksDbStore::Write(Span<const int64_t> keys, const Add& add) {
   const WriteBatch batch(rocksdb_writebatch_create());
-  const int64_t rows_per_write = std::max<int64_t>(kBytesPerWrite / value_bytes(), 1);
+  const int64_t keys_per_write = std::max<int64_t>(kBytesPerWrite / value_bytes(), 1);
   char key[8];
   for (int64_t i = 0; i < keys.size; ++i) {
     EncodeKey(keys[i], key);
-    rocksdb_writebatch_put(batch.get(), key, sizeof(key), values + i * value_bytes(),
-                           static_cast<size_t>(value_bytes()));
-    const bool is_last = i + 1 == keys.size || (i + 1) % rows_per_write == 0;
-    if (is_last) FE_RETURN_IF_ERROR(Write(batch.get()));
+    add(batch.get(), i, key);
+    const bool is_full = (i + 1) % keys_per_write == 0;
+    if (!is_full && i + 1 < keys.size) continue;
+    ErrorText error;
+    rocksdb_write(db_, write_options_.get(), batch.get(), error.out());
+    if (error.text() != nullptr) return Error("write", error.text());
+    rocksdb_writebatch_clear(batch.get());
   }
   return Status();
 }
 
+Status RocksDbStore::Put(Span<const int64_t> keys, const char* values) {
+  return Write(keys, [&](rocksdb_writebatch_t* batch, int64_t i, const char* key) {
+    rocksdb_writebatch_put(batch, key, 8, values + i * value_bytes(),
+                           static_cast<size_t>(value_bytes()));
+  });
+}
+
 Status RocksDbStore::Remove(Span<const int64_t> keys) {
-  const WriteBatch batch(rocksdb_writebatch_create());
-  char key[8];
-  for (const int64_t erased : keys) {
-    EncodeKey(erased, key);
-    rocksdb_writebatch_delete(batch.get(), key, sizeof(key));
-  }
-  return Write(batch.get());
+  return Write(keys, [](rocksdb_writebatch_t* batch, int64_t, const char* key) {
+    rocksdb_writebatch_delete(batch, key, 8);
+  });
 }
 
 Status RocksDbStore::Scan(const Visit& visit) {
