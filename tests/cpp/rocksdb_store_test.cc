@@ -65,6 +65,27 @@ TEST_F(RocksDbStoreTest, AFolderThatIsRemovedMeanwhile) {
   EXPECT_TRUE(Scanned(Opened(OptionsOf()).get()).empty());
 }
 
+// No copies of rows, there and back; and nothing shared that RocksDB changes.
+TEST_F(RocksDbStoreTest, CheckpointsAreLinksToImmutableFiles) {
+  StorePtr store = Opened(OptionsOf());
+  ASSERT_TRUE(IsOk(Put(RowsOf(0, 10, 12), store.get())));
+  const auto check_links = [&] {
+    int num_linked = 0;
+    for (const auto& entry : fs::directory_iterator(Path("checkpoint/data"))) {
+      const bool is_linked = entry.path().extension() == ".sst";
+      num_linked += is_linked;
+      if (entry.path().filename().string().rfind("OPTIONS", 0) == 0) continue;  // as RocksDB likes
+      EXPECT_EQ(fs::hard_link_count(entry.path()), is_linked ? 2u : 1u) << entry.path();
+    }
+    EXPECT_EQ(num_linked, 1);
+  };
+  ASSERT_TRUE(IsOk(store->Checkpoint(Path("checkpoint"))));
+  check_links();
+  store.reset();
+  store = Opened(OptionsOf(12, "checkpoint"));
+  check_links();
+}
+
 int64_t NumDescriptors() {
   const fs::directory_iterator files("/proc/self/fd");
   return std::distance(begin(files), end(files));
