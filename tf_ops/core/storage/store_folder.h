@@ -26,8 +26,7 @@ struct FileSum {
 // The folders of a cold store:
 //
 //   PATH/fe_cold_store            the lock of the process that has the store, and the sign that
-//   what
-//                                 is in the folder may be removed
+//                                 what is in the folder may be removed
 //   PATH/data/                    the implementation's files
 //   CHECKPOINT/fe_cold_checkpoint list of the files, written last
 //   CHECKPOINT/data/              these
