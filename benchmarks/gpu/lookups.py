@@ -3,6 +3,7 @@
 import ctypes
 import dataclasses
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -77,6 +78,34 @@ class FeGroup(ctypes.Structure):
         ("columns", ctypes.POINTER(FeColumn)),
         *fields(int64="num_columns num_tables", int32="dtype"),
     )
+
+
+class FeGroupApply(ctypes.Structure):
+    """The gradient of a group, and a step by it."""
+
+    _fields_ = (
+        ("group", FeGroup),
+        ("rule", ctypes.c_char_p),
+        *fields(array="hyperparameters"),
+        ("slots", ctypes.POINTER(FeArray)),
+        *fields(int64="num_slots", int32="is_fused"),
+    )
+
+
+class Step(NamedTuple):
+    """What an optimizer does to the tables of a group.
+
+    Attributes:
+        rule: As the core knows it.
+        hyperparameters: In the rule's order.
+        slots: Of each table, in the rule's order: like the table, or a number a row.
+        is_fused: Whether a GPU writes no gradient to memory.
+    """
+
+    rule: str
+    hyperparameters: Sequence[float]
+    slots: Sequence[Sequence[Array]]
+    is_fused: bool = True
 
 
 @dataclasses.dataclass
@@ -233,6 +262,17 @@ def group_lookup_grad(columns: Sequence[Column]) -> Lookup:
     for number in sorted(dims):
         outputs += [(np.dtype(np.int64), (-1,)), (columns[0].table.dtype, (-1, dims[number]))]
     return Lookup("group_lookup_grad", _group(columns), (columns,), tuple(outputs))
+
+
+def group_lookup_apply(columns: Sequence[Column], step: Step) -> Lookup:
+    """No output: the tables and slots are updated in place."""
+    numbers = np.array(step.hyperparameters, np.float64)
+    slots = [view(slot) for of_table in step.slots for slot in of_table]
+    struct = FeGroupApply(
+        *(_group(columns), step.rule.encode(), FeArray(numbers.ctypes.data, numbers.size)),
+        *((FeArray * len(slots))(*slots), len(slots), int(step.is_fused)),
+    )
+    return Lookup("group_lookup_apply", struct, (columns, step, numbers), ())
 
 
 def _group(columns: Sequence[Column]) -> FeGroup:

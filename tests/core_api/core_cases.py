@@ -7,6 +7,7 @@ import numpy as np
 from benchmarks.gpu import core, lookups
 
 from oracle import lookup as oracle
+from oracle import step as step_oracle
 
 DIMS = (1, 3, 4, 16, 33)
 
@@ -18,11 +19,15 @@ class Case(NamedTuple):
         build: Makes the lookup on a machine, and the arrays that its plan writes.
         want: What those arrays and the outputs must be, in float64.
         terms: How many numbers are added for one; 0: nothing is computed.
+        errors: How far each number may be off, where more than a sum is computed.
+        roundings: To its type, of what a number is computed from.
     """
 
     build: Callable[[core.Machine], tuple[core.Lookup, list[core.Array]]]
     want: list[np.ndarray]
     terms: int = 0
+    errors: list[np.ndarray] | None = None
+    roundings: int = 1
 
 
 def results(case: Case, machine: core.Machine) -> list[np.ndarray]:
@@ -32,7 +37,20 @@ def results(case: Case, machine: core.Machine) -> list[np.ndarray]:
     return [array.numpy() for array in (*planned, *outputs)]
 
 
-def assert_right(got: list[np.ndarray], want: list[np.ndarray], terms: int) -> None:
+def assert_case(got: list[np.ndarray], case: Case) -> None:
+    """What a case must give."""
+    if case.errors is None:
+        assert_right(got, case.want, case.terms)
+        return
+    for array, want, error in zip(got, case.want, case.errors, strict=True):
+        assert array.shape == want.shape
+        off = np.abs(array.astype(np.float64) - want) - error
+        assert not (off > 0).any(), f"off by {off.max()} more than {error.max()} at most"
+
+
+def assert_right(
+    got: list[np.ndarray], want: list[np.ndarray], terms: int, roundings: int = 1
+) -> None:
     """Integers exactly; floats within a rounding of each of `terms` terms of at most 4."""
     assert len(got) == len(want)
     for array, wanted in zip(got, want, strict=True):
@@ -44,7 +62,7 @@ def assert_right(got: list[np.ndarray], want: list[np.ndarray], terms: int) -> N
         in_float64 = array.dtype == np.float64
         computed_with = np.finfo(np.float64 if in_float64 else np.float32).eps
         atol = 4 * terms * (terms + 40) * computed_with if terms else 0
-        rtol = epsilon if terms else 0
+        rtol = roundings * epsilon if terms else 0
         np.testing.assert_allclose(array.astype(np.float64), wanted, rtol=rtol, atol=atol)
 
 
@@ -231,9 +249,24 @@ class _Group(NamedTuple):
         """Of the largest sum; each column adds at most all its pairs, and one that is filled."""
         return sum(len(column.ids) + column.num_rows for column in self.columns)
 
+    def of_table(self, number: int) -> list[_GroupColumn]:
+        """The columns of a table."""
+        return [column for column in self.columns if column.table_number == number]
+
+    def terms_of_id(self, number: int) -> int:
+        """Of the largest sum of an id of a table; 0 is the id of rows that stay zero."""
+        columns = self.of_table(number)
+        used = [column.ids[column.ids >= 0] for column in columns]
+        filled = [np.repeat(max(column.default_id, 0), column.num_rows) for column in columns]
+        return int(np.bincount(np.concatenate([*used, *filled]).astype(np.int64)).max())
+
     def on(self, machine: core.Machine) -> list[lookups.Column]:
         """On a machine."""
-        tables = [machine.upload(table) for table in self.tables]
+        return self.over([machine.upload(table) for table in self.tables])
+
+    def over(self, tables: list[core.Array]) -> list[lookups.Column]:
+        """On the machine of `tables`."""
+        machine = tables[0].machine
         return [column.on(machine, tables[column.table_number]) for column in self.columns]
 
 
@@ -286,24 +319,99 @@ def group_lookup(rng: np.random.Generator, size: int) -> Case:
     return Case(build, want, group.terms())
 
 
+def _gradient(group: _Group, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct ids of a table, and their rows."""
+    table = group.tables[number]
+    grads = [
+        oracle.safe_lookup_grad(column.grad, table, *column.for_oracle())
+        for column in group.of_table(number)
+    ]
+    ids, idx, _ = oracle.unique_with_counts(np.concatenate([grad.ids for grad in grads]))
+    rows = oracle.merge(np.concatenate([grad.rows for grad in grads]), idx, len(ids))
+    return np.asarray(ids, np.int64), rows
+
+
 def group_lookup_grad(rng: np.random.Generator, size: int) -> Case:
     """The gradients of such tables."""
     group = _group(rng, size)
     want: list[np.ndarray] = []
-    for number, table in enumerate(group.tables):
-        grads = [
-            oracle.safe_lookup_grad(column.grad, table, *column.for_oracle())
-            for column in group.columns
-            if column.table_number == number
-        ]
-        ids, idx, _ = oracle.unique_with_counts(np.concatenate([grad.ids for grad in grads]))
-        rows = oracle.merge(np.concatenate([grad.rows for grad in grads]), idx, len(ids))
-        want += [np.asarray(ids, np.int64), rows]
+    for number in range(len(group.tables)):
+        want += _gradient(group, number)
 
     def build(machine):
         return lookups.group_lookup_grad(group.on(machine)), []
 
     return Case(build, want, group.terms())
+
+
+RULES = {"sgd": (0.5,), "adagrad": (0.5, 0.25, 0), "row_wise_adagrad": (0.5, 0.25, 0)}
+EPSILON = 0.25
+
+
+def _slot(rng: np.random.Generator, rule: str, table: np.ndarray) -> list[np.ndarray]:
+    """Like the table, or of each row, and then no narrower than float32; sgd has none."""
+    if rule == "sgd":
+        return []
+    if rule == "adagrad":
+        return [rng.uniform(0.5, 1, table.shape).astype(table.dtype)]
+    dtype = np.result_type(table.dtype, np.float32)
+    return [rng.uniform(0.5, 1, len(table)).astype(dtype)]
+
+
+def _stepped(group: _Group, number: int, rule: str, slot: list[np.ndarray]) -> step_oracle.Stepped:
+    """A table and its slot, of which the rows of the gradient are updated."""
+    table = group.tables[number]
+    ids, rows = _gradient(group, number)
+    eps_of_values = np.finfo(table.dtype).eps
+    eps_of_step = np.finfo(np.result_type(table.dtype, np.float32)).eps
+    # As in assert_right, with terms of at most 8: clipping projects on rows.
+    terms = group.terms_of_id(number)
+    precision = step_oracle.Precision(
+        8 * terms * (terms + 40) * eps_of_step, eps_of_values, eps_of_step
+    )
+    of_rows = step_oracle.step(
+        *(rule, table[ids], slot[0][ids] if slot else None, rows),
+        *(RULES[rule][0], EPSILON, precision),
+    )
+    before = step_oracle.Stepped(
+        table.astype(np.float64),
+        slot[0].astype(np.float64) if slot else None,
+        np.zeros(table.shape),
+        np.zeros(slot[0].shape) if slot else None,
+    )
+    for whole, part in zip(before, of_rows, strict=True):
+        if whole is not None:
+            whole[ids] = part
+    return before
+
+
+def step_case(rng: np.random.Generator, size: int, rule: str, is_fused: bool) -> Case:
+    """Gradients of tables and a step: `want` are tables, then slots."""
+    group = _group(rng, size)
+    slots = [_slot(rng, rule, table) for table in group.tables]
+    after = [_stepped(group, t, rule, slot) for t, slot in enumerate(slots)]
+    slotted = after if rule != "sgd" else []
+
+    def build(machine):
+        tables = [machine.upload(table) for table in group.tables]
+        on_machine = [[machine.upload(slot) for slot in of_table] for of_table in slots]
+        step = lookups.Step(rule, RULES[rule], on_machine, is_fused)
+        flat = [slot for of_table in on_machine for slot in of_table]
+        return lookups.group_lookup_apply(group.over(tables), step), [*tables, *flat]
+
+    return Case(
+        build,
+        [table.values for table in after] + [table.slot for table in slotted],
+        group.terms(),
+        [table.values_error for table in after] + [table.slot_error for table in slotted],
+        roundings=4,
+    )
+
+
+def group_lookup_apply(rng: np.random.Generator, size: int) -> Case:
+    """A step of any rule."""
+    rule = list(RULES)[rng.integers(len(RULES))]
+    return step_case(rng, size, rule, is_fused=bool(rng.random() < 0.7))
 
 
 MAKERS = (
@@ -315,4 +423,5 @@ MAKERS = (
     post_lookup_grad,
     group_lookup,
     group_lookup_grad,
+    group_lookup_apply,
 )

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from benchmarks.gpu import lookups
-from core_cases import MAKERS, assert_right, results
+from core_cases import MAKERS, assert_case, results
 
 from oracle import lookup as oracle
 
@@ -30,7 +30,7 @@ def test_equals_the_oracle(request, maker, machine):
     for seed, case in cases(maker):
         got = results(case, machine)
         try:
-            assert_right(got, case.want, case.terms)
+            assert_case(got, case)
         except AssertionError as error:
             raise AssertionError(f"seed {seed}") from error
 

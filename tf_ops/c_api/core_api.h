@@ -100,6 +100,20 @@ struct FeGroup {
   int32_t dtype;
 };
 
+// The gradient and a step by it on the tables of the columns, in place, together with their slots;
+// no output. Tables and slots must not overlap.
+struct FeGroupApply {
+  FeGroup group;
+  const char* rule;         // a name of core/optimizer/rules.h
+  FeArray hyperparameters;  // float64 in host memory, in the rule's order
+  // In host memory: those of the first table in the rule's order, of the second, and so on. Like
+  // the table each, or of a rule with a number a row: [table_rows] float64 for float64, else
+  // float32.
+  const FeArray* slots;
+  int64_t num_slots;  // of all tables
+  int32_t is_fused;   // 0, and on a CPU: the gradient is written to memory and read again
+};
+
 // Since the machine was opened. 0 on a CPU.
 struct FeCounters {
   int64_t launches;     // of kernels, CUB's included, which the emulation does not launch
@@ -122,7 +136,8 @@ FE_API const char* FeFree(FeMachine* machine, void* memory);
 FE_API const char* FeCopy(FeMachine* machine, void* to, const void* from, int64_t bytes);
 
 // `lookup` is copied, gather, prune_and_fill, unique, partition, post_lookup, post_lookup_grad,
-// group_lookup or group_lookup_grad. A plan must be dropped before its machine is closed.
+// group_lookup, group_lookup_grad or group_lookup_apply. A plan must be dropped before its machine
+// is closed.
 FE_API const char* FePlan(FeMachine* machine, const char* lookup, const void* in,
                           FePlanned** planned);
 FE_API void FeDrop(FePlanned* planned);

@@ -169,6 +169,7 @@ constexpr Lookup kLookups[] = {
     {"post_lookup_grad", PlanOf<FePairs, PlanPostLookupGrad>},
     {"group_lookup", PlanOf<FeGroup, PlanGroupLookup>},
     {"group_lookup_grad", PlanOf<FeGroup, PlanGroupLookupGrad>},
+    {"group_lookup_apply", PlanOf<FeGroupApply, PlanGroupLookupApply>},
 };
 
 }  // namespace
