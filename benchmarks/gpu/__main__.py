@@ -26,11 +26,6 @@ GPU_SAMPLES, CPU_SAMPLES = 64, 30
 PLUG_BYTES = 1 << 30
 CPU_WORKLOADS = ("W2", "W4")
 CPU_THREADS = 16
-# What core has no CUDA code for, by the name of the cell that a Bench would measure.
-MISSING = {
-    "criteo_d128_backward_row_wise_adagrad": "core has no sparse apply on GPUs",
-    "criteo_d16_backward_row_wise_adagrad": "core has no sparse apply on GPUs",
-}
 
 
 def main() -> None:
@@ -41,7 +36,6 @@ def main() -> None:
     gpu = core.Machine(library)
     bench = measure.Bench(gpu, *((4, 1 << 12) if gpu.is_emulated else (GPU_SAMPLES, PLUG_BYTES)))
     cells = {**_gpu_cells(bench), **_cpu_cells(library, gpu.is_emulated)}
-    cells |= {name: {"missing": why} for name, why in MISSING.items() if name not in cells}
     if gpu.is_emulated:
         print(f"emulated: {len(cells)} cells ran; no figures, nothing stored")
         return
@@ -84,6 +78,11 @@ def _gpu_cells(bench: measure.Bench) -> dict[str, dict]:
         half = inputs.Batches(bench.gpu, size, table, half=True)
         cells[f"{name}_backward"] = bench.backward(half)
         cells[f"{name}_backward"]["peers"] = _peers(torch and torch.backward, half)
+        step = inputs.RowWiseAdagrad(half)
+        with_step = f"{name}_backward_row_wise_adagrad"
+        cells[with_step] = bench.backward_row_wise_adagrad(step, is_fused=True)
+        cells[with_step]["peers"] = _peers(torch and torch.backward_row_wise_adagrad, step)
+        cells[f"{with_step}_by_memory"] = bench.backward_row_wise_adagrad(step, is_fused=False)
     rng = np.random.default_rng(0)
     num_keys = inputs.TINY_NUM_KEYS if emulated else inputs.NUM_KEYS
     keys = [

@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks import workloads
 from benchmarks.gpu import lookups
-from benchmarks.gpu.core import Array, Machine
+from benchmarks.gpu.core import Array, Lookup, Machine
 
 NUM_BATCHES = 4  # taken in turn: one batch's rows may stay in the cache
 
@@ -117,12 +117,42 @@ class Batches:
             )
         return columns
 
+    def num_unique(self) -> int:
+        """Distinct ids of all tables: the median of the batches."""
+        per_batch = [sum(len(np.unique(ids)) for ids in batch) for batch in self.ids]
+        return int(np.median(per_batch))
+
     def outputs(self) -> list[Array]:
         """`combined` of each column."""
         size = self.size
         shape = (size.batch_size, size.dim)
         parts = range(size.num_tables)
         return [self.combined.part(t * shape[0] * shape[1], shape) for t in parts]
+
+
+class RowWiseAdagrad:
+    """A step on the tables of batches, by the gradient of the lookup.
+
+    Attributes:
+        accumulator: `[num_tables * table_rows]` float32: a number for each row of all tables.
+    """
+
+    learning_rate, epsilon = 0.01, 1e-8
+
+    def __init__(self, batches: Batches):
+        """The accumulators begin with 0."""
+        self.batches = batches
+        num_rows = batches.whole_table.shape[0]
+        self.accumulator = batches.machine.upload(np.zeros(num_rows, np.float32))
+
+    def lookups(self, is_fused: bool) -> list[Lookup]:
+        """Of each batch."""
+        size = self.batches.size
+        numbers = (self.learning_rate, self.epsilon, 0)
+        starts = range(0, size.num_tables * size.table_rows, size.table_rows)
+        slots = [[self.accumulator.part(start, (size.table_rows,))] for start in starts]
+        step = lookups.Step("row_wise_adagrad", numbers, slots, is_fused)
+        return [lookups.group_lookup_apply(columns, step) for columns in self.batches.columns]
 
 
 def cpu_columns(

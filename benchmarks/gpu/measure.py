@@ -75,8 +75,7 @@ class Bench:
         """
         size = batches.size
         row_bytes = size.dim * FLOAT_BYTES
-        per_batch = [sum(len(np.unique(ids)) for ids in batch) for batch in batches.ids]
-        num_unique = int(np.median(per_batch))
+        num_unique = batches.num_unique()
         num_bytes = size.num_ids * (ID_BYTES + INDEX_BYTES)
         num_bytes += size.num_tables * size.batch_size * row_bytes
         num_bytes += num_unique * (ID_BYTES + row_bytes)
@@ -84,6 +83,21 @@ class Bench:
         outputs = [self.gpu.plan(one).allocate() for one in asked]
         largest = [max(arrays, key=lambda a: a.size) for arrays in zip(*outputs, strict=True)]
         return {"distinct_ids": num_unique, **self.entry(asked, largest, num_bytes)}
+
+    def backward_row_wise_adagrad(self, step: inputs.RowWiseAdagrad, is_fused: bool) -> Entry:
+        """And a step: reads each id and its order, the gradients once, updates distinct rows.
+
+        bytes = ids (8 + 4) + rows 4 dim + distinct ids 2 (4 dim + 4): rows and accumulators are
+        read and written. The gradients of a step that is not fused, which go by way of memory, are
+        not counted: they need not.
+        """
+        size = step.batches.size
+        row_bytes = size.dim * FLOAT_BYTES
+        num_unique = step.batches.num_unique()
+        num_bytes = size.num_ids * (ID_BYTES + INDEX_BYTES)
+        num_bytes += size.num_tables * size.batch_size * row_bytes
+        num_bytes += num_unique * 2 * (row_bytes + FLOAT_BYTES)
+        return {"distinct_ids": num_unique, **self.entry(step.lookups(is_fused), [], num_bytes)}
 
     def unique(self, keys: list[np.ndarray]) -> Entry:
         """Distinct keys and counts: reads keys, writes unique_idx, then both for each distinct one.

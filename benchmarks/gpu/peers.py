@@ -3,7 +3,8 @@
 * `torch_embedding_bag`: torch.nn.functional.embedding_bag for each table; its gradient is the
   sparse one, coalesced, so that each distinct row is there once, as ours is.
 * `torch_fused`: by hand, over all tables as one with offsets added to the ids. Forward: one
-  index_select, and for bags one embedding_bag. Backward: unique, then index_add of the rows.
+  index_select, and for bags one embedding_bag. Backward: unique, then index_add of the rows; with
+  a step, that of row-wise Adagrad on the distinct rows.
 * `jax`: jit of a gather and segment_sum over all tables as one.
 * `torch_unique`, `cupy_unique`: their unique with inverse and counts; they sort.
 
@@ -120,10 +121,8 @@ class TorchPeers:
         tables = self.view(batches.whole_table).view(size.num_tables, size.table_rows, size.dim)
         leaves = [table.detach().requires_grad_() for table in tables]
         grads = self.view(batches.grad).view(size.num_tables, size.batch_size, size.dim)
-        all_grads = grads.reshape(-1, size.dim)
-        fused_ids, column_ids = self._ids(batches)
+        column_ids = self._ids(batches)[1]
         offsets = torch.arange(size.batch_size, device="cuda") * size.ids_per_row
-        row_of_pair = torch.arange(size.num_ids, device="cuda") // size.ids_per_row
         bag = torch.nn.functional.embedding_bag
 
         def per_table(i: int) -> list:
@@ -134,16 +133,48 @@ class TorchPeers:
                 found.append(torch.autograd.grad(out, leaf, grad)[0].coalesce())
             return found
 
-        def fused(i: int) -> object:
+        return {
+            "torch_embedding_bag_with_forward": self.time(per_table),
+            "torch_fused": self.time(self._fused_gradient(batches)),
+        }
+
+    def _fused_gradient(self, batches: inputs.Batches) -> Callable[[int], tuple]:
+        """Distinct ids of all tables as one, and their rows, of a batch's number."""
+        size, torch = batches.size, self.torch
+        grads = self.view(batches.grad)
+        fused_ids = self._ids(batches)[0]
+        row_of_pair = torch.arange(size.num_ids, device="cuda") // size.ids_per_row
+
+        def gradient(i: int) -> tuple:
             ids, idx = torch.unique(fused_ids[i % len(fused_ids)], return_inverse=True)
-            of_pairs = all_grads if size.is_one_hot else all_grads.index_select(0, row_of_pair)
+            of_pairs = grads if size.is_one_hot else grads.index_select(0, row_of_pair)
             rows = torch.zeros(len(ids), size.dim, device="cuda")
             return ids, rows.index_add_(0, idx, of_pairs)
 
-        return {
-            "torch_embedding_bag_with_forward": self.time(per_table),
-            "torch_fused": self.time(fused),
-        }
+        return gradient
+
+    def backward_row_wise_adagrad(self, step: inputs.RowWiseAdagrad) -> dict[str, Entry]:
+        """Gradient and step by hand, on a copy of the tables; the first is compared with ours."""
+        torch, gradient = self.torch, self._fused_gradient(step.batches)
+        ours, ours_accumulator = self.view(step.batches.whole_table), self.view(step.accumulator)
+        table, accumulator = ours.clone(), ours_accumulator.clone()
+
+        def update(i: int) -> object:
+            ids, rows = gradient(i)
+            numbers = accumulator.index_select(0, ids) + rows.square().mean(1)
+            accumulator.index_copy_(0, ids, numbers)
+            scales = -step.learning_rate / (numbers.sqrt() + step.epsilon)
+            return table.index_add_(0, ids, rows * scales[:, None])
+
+        update(0)
+        torch.cuda.synchronize()  # ours has a stream of its own
+        step.batches.machine.run(step.lookups(is_fused=True)[0])
+        step.batches.machine.wait()
+        ids = gradient(0)[0]
+        for got, want in ((table, ours), (accumulator, ours_accumulator)):
+            of_ids = (each.index_select(0, ids) for each in (got, want))
+            torch.testing.assert_close(*of_ids, rtol=RELATIVE, atol=RELATIVE)
+        return {"torch_fused": self.time(update)}
 
     def jax_forward(self, batches: inputs.Batches) -> dict[str, Entry]:
         """JAX on the same tables. Timed by the host: several calls, then one wait."""

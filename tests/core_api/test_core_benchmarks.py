@@ -22,7 +22,7 @@ def test_the_driver_measures_nothing_on_the_emulation(gpu, library_path, tmp_pat
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout == "emulated: 11 cells ran; no figures, nothing stored\n"
+    assert done.stdout == "emulated: 15 cells ran; no figures, nothing stored\n"
     assert not list(tmp_path.iterdir())
 
 
