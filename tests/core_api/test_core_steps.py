@@ -181,6 +181,18 @@ def test_a_slot_without_memory_is_an_error(request, name, data):
 
 
 @machines
+def test_pointers_that_are_null_are_errors(request, name):
+    machine = request.getfixturevalue(name)
+    lookup = asked(machine, "row_wise_adagrad", [np.zeros(3)])
+    lookup.struct.slots = None
+    with pytest.raises(core.CoreError, match="1 slots for each of the 1 tables, got 0"):
+        machine.plan(lookup)
+    lookup.struct.rule = None
+    with pytest.raises(core.CoreError, match="rule must be one of"):
+        machine.plan(lookup)
+
+
+@machines
 def test_columns_must_agree_on_the_tables(request, name):
     machine = request.getfixturevalue(name)
     table = machine.upload(np.ones((3, 2), np.float32))

@@ -7,6 +7,7 @@ import tensorflow as tf
 from hypothesis import strategies as st
 
 import oracle.lookup
+import oracle.step
 from checking import as_indexed_slices, assert_close, densify, like, sparse
 
 NUM_IDS, DIM = 7, 3
@@ -203,3 +204,22 @@ def test_gradients_equal_finite_differences(combiner, max_norm):
         bump = np.eye(5)[k] * step
         slope = (loss(rows, weights + bump) - loss(rows, weights - bump)) / (2 * step)
         assert oracle.lookup.post_lookup_weights_grad(*args)[k] == pytest.approx(slope, abs=1e-7)
+
+
+@pytest.mark.parametrize("rule", ["sgd", "adagrad"])
+def test_step_equals_stock(rule):
+    grad = np.random.default_rng(2).standard_normal((NUM_IDS, DIM))
+    values, slot = tf.Variable(table()), tf.Variable(np.full((NUM_IDS, DIM), 0.5))
+    got = oracle.step.step(rule, table(), slot.numpy(), grad, 0.3, 0.25)
+    if rule == "sgd":
+        tf.raw_ops.ResourceApplyGradientDescent(
+            var=values.handle, alpha=tf.constant(0.3, tf.float64), delta=grad
+        )
+    else:
+        tf.raw_ops.ResourceApplyAdagradV2(
+            **{"var": values.handle, "accum": slot.handle, "grad": grad},
+            lr=tf.constant(0.3, tf.float64),
+            epsilon=tf.constant(0.25, tf.float64),
+        )
+        np.testing.assert_allclose(got.slot, slot.numpy(), atol=1e-14)
+    np.testing.assert_allclose(got.values, values.numpy(), atol=1e-14)
