@@ -44,7 +44,7 @@ core-tests: .venv/.done
 	$(STAGE) core-tests tools/core_tests.sh $(BIN) $(JOBS)
 
 test: build core-tests
-	$(STAGE) pytest $(BIN)/python -m pytest -q -n $(JOBS) $(ARGS)
+	$(STAGE) pytest $(BIN)/python -m pytest -q -n $(JOBS) --durations=30 $(ARGS)
 	@$(SUMMARY)
 
 test-oldest:
