@@ -1,5 +1,7 @@
 """Keras optimizers train EmbeddingVariables as they train variables, or refuse them."""
 
+import gc
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -249,6 +251,23 @@ def test_table_that_nobody_trains_is_refused(keras, in_function):
     with pytest.raises(NotImplementedError, match=r"'forgotten.*is looked up.*never change"):
         step(False)
     step(True)
+
+
+@EACH_KERAS
+def test_table_of_a_dropped_model_is_not_in_training(keras):
+    table = make_table(keras, "dropped")[0]
+    with tf.GradientTape():
+        tf.nn.embedding_lookup(table, [1, 2])
+    model = {"table": table}
+    model["model"] = model
+    gc.disable()
+    try:
+        del table, model  # only the collector of cycles can tell that nobody has the table
+        scale = ones(keras)
+        fe.keras.wrap(keras.optimizers.SGD(0.1)).apply_gradients([(tf.ones(DIM), scale)])
+    finally:
+        gc.enable()
+    assert_close(tf.convert_to_tensor(scale), np.full(DIM, 0.9, np.float32))
 
 
 @EACH_KERAS

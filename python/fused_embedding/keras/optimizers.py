@@ -1,7 +1,9 @@
 """Keras optimizers that train EmbeddingVariables; all others refuse them."""
 
 import functools
+import gc
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -274,7 +276,14 @@ def _tables_in_training() -> list[Any]:
 
 def _tables_nobody_trains() -> list[Any]:
     """Tables in training that no optimizer has ever updated."""
-    return [table for table in _tables_in_training() if not table.__dict__.get("_slot_owners")]
+    untrained = [
+        weakref.ref(table)
+        for table in _tables_in_training()
+        if not table.__dict__.get("_slot_owners")
+    ]
+    if untrained:  # of a model that was dropped, perhaps: Keras models are cycles of references
+        gc.collect()
+    return [table for table in (ref() for ref in untrained) if table is not None]
 
 
 def _guarded(method: Callable[..., Any], is_keras_3: bool) -> Callable[..., Any]:
