@@ -3,7 +3,9 @@
 #include <functional>
 #include <unordered_map>
 
+#include "tests/cpp/memory_cold_store.h"
 #include "tests/cpp/table_testing.h"
+#include "tests/cpp/temporary_folder.h"
 #include "tf_ops/core/base/hash.h"
 
 namespace fused_embedding {
@@ -89,7 +91,9 @@ struct Model {
 // A table beside its model. Each operation is done to both, and what they return is compared.
 class RandomRun {
  public:
-  explicit RandomRun(int seed) : random_(seed), exec_(1 + seed % 3) {
+  // `open`: of the cold store below the table; empty: none.
+  explicit RandomRun(int seed, StorageConfig::Open open = {})
+      : random_(seed), exec_(1 + seed % 3), open_(std::move(open)) {
     model_.config.layout.dim = RandomInt(&random_, 1, 9);
     model_.config.initializer.kind = InitializerKind::kUniform;
     model_.config.initializer.a = -1.0;
@@ -132,6 +136,8 @@ class RandomRun {
     }
   }
 
+  TableStatistics Statistics() const { return table_->Statistics(); }
+
   void CompareContents() {
     const TableContents got = ContentsOf(*table_), want = model_.Contents();
     ASSERT_EQ(got.filtered, want.filtered);
@@ -150,6 +156,11 @@ class RandomRun {
   void Rebuild() {
     TableConfig config = model_.config;
     config.num_shards = int64_t{1} << RandomInt(&random_, 0, 5);
+    config.storage.open = open_;
+    config.storage.path = folder_.path() + "/" + std::to_string(num_tables_++);
+    config.storage.strategy = RandomBool(&random_) ? CacheStrategy::kLru : CacheStrategy::kLfu;
+    // Room for the store, and for 30 to 3,000 rows.
+    config.storage.dram_bytes = (int64_t{4} << 20) + (1 << RandomInt(&random_, 14, 18));
     table_ = MakeTable(config);
     handles_.clear();
   }
@@ -347,34 +358,31 @@ class RandomRun {
     table_->set_step(old->step());
     const std::vector<Slot> slots = old->layout().slots;
     ASSERT_TRUE(IsOk(table_->EnsureSlots({slots.data(), static_cast<int64_t>(slots.size())})));
-    for (int64_t shard = 0; shard < old->num_shards(); ++shard) {
-      RowLayout layout;
-      std::vector<char> rows;
-      FilteredKeys filtered;
-      ASSERT_TRUE(IsOk(old->CopyShard(shard, &layout, &rows, &filtered)));
-      ASSERT_TRUE(IsOk(table_->RestoreFiltered(filtered)));
-      const int64_t row_bytes = layout.row_bytes();
-      const int64_t n = static_cast<int64_t>(rows.size()) / row_bytes;
-      Ints keys, frequencies, versions;
-      std::string values, slot_bytes;
-      for (int64_t i = 0; i < n; ++i) {
-        const std::string row(rows.data() + i * row_bytes, static_cast<size_t>(row_bytes));
-        keys.push_back(HeaderOf(row).key);
-        frequencies.push_back(HeaderOf(row).frequency);
-        versions.push_back(HeaderOf(row).version);
-        values += row.substr(static_cast<size_t>(layout.value_offset()),
-                             static_cast<size_t>(layout.value_bytes()));
-        slot_bytes += row.substr(static_cast<size_t>(layout.slots_offset()),
-                                 static_cast<size_t>(layout.slot_width()) * sizeof(float));
-      }
-      EmbeddingTable::Content content{View(keys),        values.data(),  slot_bytes.data(),
-                                      View(frequencies), View(versions), layout.slot_width()};
-      ASSERT_TRUE(IsOk(table_->Upsert(exec_, content)));
+    const TableContents contents = ContentsOf(*old);
+    FilteredKeys filtered;
+    for (const auto& [key, counts] : contents.filtered) {
+      filtered.Add({key, counts.first, counts.second});
     }
+    ASSERT_TRUE(IsOk(table_->RestoreFiltered(filtered)));
+    const RowLayout layout = old->layout();
+    Ints keys, frequencies, versions;
+    std::string values, slot_bytes;
+    for (const auto& [key, row] : contents.rows) {
+      keys.push_back(key);
+      frequencies.push_back(HeaderOf(row).frequency);
+      versions.push_back(HeaderOf(row).version);
+      values += row.substr(static_cast<size_t>(layout.value_offset()),
+                           static_cast<size_t>(layout.value_bytes()));
+      slot_bytes += row.substr(static_cast<size_t>(layout.slots_offset()),
+                               static_cast<size_t>(layout.slot_width()) * sizeof(float));
+    }
+    EmbeddingTable::Content content{View(keys),        values.data(),  slot_bytes.data(),
+                                    View(frequencies), View(versions), layout.slot_width()};
+    ASSERT_TRUE(IsOk(table_->Upsert(exec_, content)));
   }
 
   void Clear() {
-    table_->Clear();
+    EXPECT_TRUE(IsOk(table_->Clear()));
     model_.rows.clear();
     model_.filtered.clear();
     model_.slots.clear();
@@ -382,6 +390,9 @@ class RandomRun {
 
   Random random_;
   ThreadedExec exec_;
+  const StorageConfig::Open open_;
+  TemporaryFolder folder_;
+  int num_tables_ = 0;
   Model model_;
   std::unique_ptr<EmbeddingTable> table_;
   std::unordered_map<int64_t, int64_t> handles_;  // of the last lookup: some are out of date
@@ -398,6 +409,23 @@ TEST(EmbeddingTableModelTest, RandomOperationsDoWhatTheyDoToAMap) {
       if (HasFatalFailure()) FAIL() << "seed " << seed << " step " << step;
     }
   }
+}
+
+// Rows that leave DRAM and come back are what they were.
+TEST(EmbeddingTableModelTest, RandomOperationsAboveAColdStore) {
+  TableStatistics sum;
+  for (int seed = 0; seed < 30; ++seed) {
+    RandomRun run(seed, MemoryColdStore::Open);
+    for (int step = 0; step < 120; ++step) {
+      run.Step();
+      if (step % 20 == 19) run.CompareContents();
+      if (HasFatalFailure()) FAIL() << "seed " << seed << " step " << step;
+    }
+    sum += run.Statistics();
+  }
+  EXPECT_GT(sum.demotions, 10000);
+  EXPECT_GT(sum.cold_hits, 10000);
+  EXPECT_GT(sum.written_back, 10000);
 }
 
 // --- The same content whatever the shards and threads ---

@@ -25,14 +25,6 @@ namespace {
 constexpr int64_t kThreadKeys = 3000;
 constexpr int kRounds = 60;
 
-void AddToRows(const RowLayout& layout, const RowBatch& batch) {
-  for (int64_t i = 0; i < batch.n; ++i) {
-    if (batch.rows[i] == nullptr) continue;
-    float* value = reinterpret_cast<float*>(batch.rows[i] + layout.value_offset());
-    for (int64_t d = 0; d < layout.dim; ++d) value[d] += 1.0f;
-  }
-}
-
 // Rows are whole: all their numbers were changed alike.
 void ExpectWhole(const float* value, int64_t dim) {
   for (int64_t d = 1; d < dim; ++d) ASSERT_EQ(value[d], value[0]) << "a row is torn";

@@ -165,7 +165,7 @@ TEST(EmbeddingTableTest, ABloomFilterAdmitsAfterItsOccurrences) {
   EXPECT_TRUE(IsOk(LookUp(restored.get(), keys, {std::vector<int32_t>(500, 0)}).status));
   EXPECT_EQ(restored->size(), 500);
   EXPECT_TRUE(IsInvalid(restored->RestoreBloom({bytes.data(), 64}), {"64", "same filter"}));
-  restored->Clear();
+  EXPECT_TRUE(IsOk(restored->Clear()));
   EXPECT_TRUE(IsOk(LookUp(restored.get(), keys).status));
   EXPECT_LT(restored->size(), 5) << "the filter was not cleared";
 }
@@ -328,7 +328,7 @@ TEST(EmbeddingTableTest, ClearedItIsAsNew) {
   for (size_t i = 0; i < keys.size(); ++i) keys[i] = static_cast<int64_t>(i);
   EXPECT_TRUE(IsOk(LookUp(table.get(), keys).status));
   const int64_t full_bytes = table->Statistics().memory_bytes;
-  table->Clear();
+  EXPECT_TRUE(IsOk(table->Clear()));
   EXPECT_EQ(table->size(), 0);
   EXPECT_LT(table->Statistics().memory_bytes, full_bytes / 10);
   EXPECT_TRUE(table->layout().slots.empty());
@@ -466,15 +466,15 @@ TEST(EmbeddingTableTest, SmallTablesUseLittleMemory) {
 TEST(EmbeddingTableTest, StatisticsHaveTheirNamesInOrder) {
   TableStatistics statistics;
   statistics.size = 1;
-  statistics.erasures = 12;
+  statistics.cold_bytes = 21;
   const auto named = NamedStatistics(statistics);
-  ASSERT_EQ(named.size(), 12u);
+  ASSERT_EQ(named.size(), 21u);
   EXPECT_STREQ(named.front().first, "size");
   EXPECT_EQ(named.front().second, 1);
-  EXPECT_STREQ(named.back().first, "erasures");
-  EXPECT_EQ(named.back().second, 12);
+  EXPECT_STREQ(named.back().first, "cold_bytes");
+  EXPECT_EQ(named.back().second, 21);
   statistics += statistics;
-  EXPECT_EQ(statistics.erasures, 24);
+  EXPECT_EQ(statistics.cold_bytes, 42);
 }
 
 }  // namespace

@@ -345,7 +345,7 @@ TEST_F(BrokenSeries, ATableThatDoesNotKnowWhatChangedSaysSo) {
   EXPECT_EQ(Files().count("link1"), 0u) << "links of a save that failed are taken back";
   // None of these costs a change.
   EXPECT_TRUE(IsOk(save(table_.get(), Path("x"))));
-  table_->Clear();
+  EXPECT_TRUE(IsOk(table_->Clear()));
   EXPECT_TRUE(Fails(save(table_.get(), Path("x")), failed, {"does not know what changed"}));
   SeriesOfTable again{"again", {}, 0};
   Train({1}, 1, 1, table_.get());

@@ -82,6 +82,15 @@ inline int64_t EraseKeys(EmbeddingTable* table, const Ints& keys) {
   return num_erased;
 }
 
+// Adds one to each number of the values of a table of floats.
+inline void AddToRows(const RowLayout& layout, const RowBatch& batch) {
+  for (int64_t i = 0; i < batch.n; ++i) {
+    if (batch.rows[i] == nullptr) continue;
+    float* value = reinterpret_cast<float*>(batch.rows[i] + layout.value_offset());
+    for (int64_t d = 0; d < layout.dim; ++d) value[d] += 1.0f;
+  }
+}
+
 // All that a table holds, by key: rows as bytes, and (frequency, version) of keys not admitted.
 struct TableContents {
   std::map<int64_t, std::string> rows;
@@ -115,6 +124,13 @@ inline TableContents ContentsOf(const EmbeddingTable& table) {
       contents.filtered[filtered.keys[i]] = {filtered.frequencies[i], filtered.versions[i]};
     }
   }
+  EXPECT_TRUE(IsOk(table.CopyCold([&](const RowLayout& layout, Span<const char> rows) {
+    for (const char* row = rows.begin(); row != rows.end(); row += layout.row_bytes()) {
+      const std::string bytes(row, static_cast<size_t>(layout.row_bytes()));
+      EXPECT_TRUE(contents.rows.emplace(HeaderOf(bytes).key, bytes).second) << "twice";
+    }
+    return Status();
+  })));
   return contents;
 }
 

@@ -152,7 +152,7 @@ class TableRestorer {
   }
 
   Status Load() {
-    table_->Clear();
+    FE_RETURN_IF_ERROR(table_->Clear());
     FE_RETURN_IF_ERROR(table_->SetInitializer(header_.initializer));
     FE_RETURN_IF_ERROR(table_->EnsureSlots(AsSpan(slots_)));
     table_->set_step(step_);
@@ -453,7 +453,7 @@ Status RestoreTable(const CpuExec& exec, const CheckpointFiles& files,
     }
   };
   const Status status = restore();
-  if (!status.ok() && is_changed) table->Clear();
+  if (!status.ok() && is_changed) static_cast<void>(table->Clear());
   if (status.ok() && warning != nullptr) *warning = lost;
   return status;
 }

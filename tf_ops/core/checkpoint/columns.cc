@@ -44,7 +44,11 @@ Status CopyShards(const EmbeddingTable& table, TableCopy* copy, bool* is_uniform
     if (shard > 0 && !(layout.slots == copy->layout.slots)) *is_uniform = false;
     copy->layout = layout;
   }
-  return Status();
+  return table.CopyCold([&](const RowLayout& layout, Span<const char> rows) {
+    if (!(layout.slots == copy->layout.slots)) *is_uniform = false;
+    copy->rows.insert(copy->rows.end(), rows.begin(), rows.end());
+    return Status();
+  });
 }
 
 }  // namespace
@@ -215,7 +219,7 @@ Status ReplaceContent(const CpuExec& exec, const TableContent& content,
   FE_RETURN_IF_ERROR(FilteredOfPartition(content.filtered, partition, &filtered));
   FE_RETURN_IF_ERROR(CheckFits(table->config(), "the saved variable", rows.content.keys.size));
   // Nothing was changed before this line.
-  table->Clear();
+  FE_RETURN_IF_ERROR(table->Clear());
   FE_RETURN_IF_ERROR(table->SetInitializer(content.initializer));
   table->set_step(content.step);
   FE_RETURN_IF_ERROR(

@@ -46,6 +46,7 @@ class TableSaver {
       FE_RETURN_IF_ERROR(copy_shard(shard, &copy));
       FE_RETURN_IF_ERROR(SaveShard(copy));
     }
+    if (link_.continues == 0) FE_RETURN_IF_ERROR(SaveCold());
     if (link_.continues == 0) FE_RETURN_IF_ERROR(SaveBloom());
     return writer_->Write(BlockType::kFooter, AsSpan(EncodeTotals(totals_)));
   }
@@ -71,19 +72,32 @@ class TableSaver {
   }
 
   Status SaveShard(const ShardCopy& copy) {
-    if (!(copy.layout.slots == slots_)) {
-      slots_ = copy.layout.slots;
-      FE_RETURN_IF_ERROR(writer_->Write(BlockType::kSlots, AsSpan(EncodeSlots(slots_))));
-    }
-    const int64_t row_bytes = copy.layout.row_bytes();
-    totals_.num_rows += static_cast<int64_t>(copy.rows.size()) / row_bytes;
-    FE_RETURN_IF_ERROR(WriteInPieces(BlockType::kRows, AsSpan(copy.rows), row_bytes, writer_));
+    FE_RETURN_IF_ERROR(SaveSlots(copy.layout));
+    FE_RETURN_IF_ERROR(SaveRows(copy.layout, AsSpan(copy.rows)));
     FE_RETURN_IF_ERROR(SaveFiltered(copy.filtered));
     totals_.num_removed += static_cast<int64_t>(copy.removed.size());
     FE_RETURN_IF_ERROR(WriteAll(BlockType::kRemoved, copy.removed));
     constexpr int64_t kLineBytes = sizeof(BloomLine);
     totals_.bloom_bytes += static_cast<int64_t>(copy.bloom_lines.size()) * kLineBytes;
     return WriteAll(BlockType::kBloomLines, copy.bloom_lines);
+  }
+
+  Status SaveCold() {
+    return table_.CopyCold([&](const RowLayout& layout, Span<const char> rows) {
+      FE_RETURN_IF_ERROR(SaveSlots(layout));
+      return SaveRows(layout, rows);
+    });
+  }
+
+  Status SaveSlots(const RowLayout& layout) {
+    if (layout.slots == slots_) return Status();
+    slots_ = layout.slots;
+    return writer_->Write(BlockType::kSlots, AsSpan(EncodeSlots(slots_)));
+  }
+
+  Status SaveRows(const RowLayout& layout, Span<const char> rows) {
+    totals_.num_rows += rows.size / layout.row_bytes();
+    return WriteInPieces(BlockType::kRows, rows, layout.row_bytes(), writer_);
   }
 
   template <typename T>
@@ -197,6 +211,10 @@ Status SaveIncrement(const Increment& increment, EmbeddingTable* table) {
     return MakeStatus(StatusCode::kFailedPrecondition,
                       "an incremental save cannot replace the checkpoint that it continues, ",
                       base[i], "; save to another path, or all of the table");
+  }
+  if (table->config().storage.open) {
+    return MakeStatus(StatusCode::kUnimplemented, "a table above a cold store has no incremental ",
+                      "saves: save all of it, as to ", increment.path);
   }
   const std::unique_lock<std::mutex> lock = table->LockSaves();
   Link link{NewName(), 0};

@@ -11,6 +11,8 @@
 #include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/base/secret.h"
 #include "tf_ops/core/table/batch_routing.h"
+#include "tf_ops/core/table/cold_tier.h"
+#include "tf_ops/core/table/shard_loops.h"
 #include "tf_ops/core/table/table_shard.h"
 
 namespace fused_embedding {
@@ -19,20 +21,6 @@ namespace {
 // Below this many keys a second thread costs more than it brings.
 constexpr int64_t kMinParallelKeys = 4096;
 constexpr int64_t kKeyNs = 30;
-
-Status OutOfMemory() {
-  return ResourceExhausted("no memory is left for an embedding table; expire or bound its rows");
-}
-
-// The standard library's containers report a lack of memory by an exception.
-template <typename Body>
-Status WithoutExceptions(const Body& body) {
-  try {
-    return body();
-  } catch (const std::bad_alloc&) {
-    return OutOfMemory();
-  }
-}
 
 // Who can tell the hash of a key can choose keys that collide, so it is a secret, new for every
 // table. Only where the content depends on it is it a function of the seed: bounds and Bloom
@@ -87,20 +75,6 @@ class ShardErrors {
   int64_t shard_ = kMaxShards;
   Status status_;
 };
-
-using Shards = std::vector<std::unique_ptr<TableShard>>;
-
-// Calls body(shard) for each, under its lock.
-template <typename Body>
-Status ForEachShard(const Shards& shards, const Body& body) {
-  return WithoutExceptions([&] {
-    for (const std::unique_ptr<TableShard>& shard : shards) {
-      const std::lock_guard<std::mutex> lock(shard->mutex());
-      FE_RETURN_IF_ERROR(body(shard.get()));
-    }
-    return Status();
-  });
-}
 
 // Calls body(shard, its keys) for the shards that have any, each under its lock. Shards that
 // another batch is in are left for later: batches do not queue up behind each other.
@@ -182,7 +156,9 @@ Status EmbeddingTable::Init() {
     shards_.push_back(std::make_unique<TableShard>(config_, shard));
     FE_RETURN_IF_ERROR(shards_.back()->Init());
   }
-  return SetInitializer(config_.initializer);
+  FE_RETURN_IF_ERROR(SetInitializer(config_.initializer));
+  if (!config_.storage.open) return Status();
+  return ColdTier::Create(config_.storage, layout_, shards_, &tier_);
 }
 
 InitializerConfig EmbeddingTable::initializer() const {
@@ -201,6 +177,25 @@ Status EmbeddingTable::SetInitializer(const InitializerConfig& initializer) {
       return Status();
     });
   });
+}
+
+// Calls body(shard, keys) for all keys, each shard locked: once for a shard, or more often where a
+// cold store is below.
+template <typename Body>
+Status EmbeddingTable::RunOnShards(const CpuExec& exec, const BatchRouting& routing,
+                                   const Body& body) {
+  if (tier_ == nullptr) return ForEachRoutedShard(exec, shards_, routing, body);
+  const auto lock = tier_->Share();
+  FE_RETURN_IF_ERROR(tier_->WaitForRoom());
+  MissingKeys missing;
+  FE_RETURN_IF_ERROR(ForEachRoutedShard(
+      exec, shards_, routing, [&](TableShard* shard, const ShardKeys& keys) -> Status {
+        const int64_t num_resident = shard->SplitResident(keys);
+        missing.of_shard[shard->number()] = keys.Part(num_resident, keys.n);
+        if (num_resident == 0) return Status();
+        return body(shard, keys.Part(0, num_resident));
+      }));
+  return tier_->RunMissing(&missing, body);
 }
 
 bool EmbeddingTable::MayRefuse(const BatchRouting& routing) const {
@@ -248,7 +243,7 @@ Status EmbeddingTable::FindOrInsert(const CpuExec& exec, const LookupInput& in, 
   };
   const bool is_whole = config_.check_mode == CheckMode::kError && MayRefuse(routing);
   FE_RETURN_IF_ERROR(is_whole ? RunWhole(routing, &occurrences, find_or_insert)
-                              : ForEachRoutedShard(exec, shards_, routing, find_or_insert));
+                              : RunOnShards(exec, routing, find_or_insert));
   out->num_refused = num_refused;
   // Found out too late where memory was short.
   const bool is_error = num_refused > 0 && config_.check_mode == CheckMode::kError;
@@ -259,7 +254,7 @@ Status EmbeddingTable::Find(const CpuExec& exec, const LookupInput& in, LookupOu
   BatchRouting routing;
   FE_RETURN_IF_ERROR(routing.Route(in.keys, hash_key_, shard_bits_));
   out->num_refused = 0;
-  return ForEachRoutedShard(exec, shards_, routing, [&](TableShard* shard, const ShardKeys& keys) {
+  return RunOnShards(exec, routing, [&](TableShard* shard, const ShardKeys& keys) {
     shard->Find(keys, out);
     return Status();
   });
@@ -279,6 +274,13 @@ Status EmbeddingTable::EnsureSlots(Span<const Slot> slots) {
     std::vector<Slot> added;
     FE_RETURN_IF_ERROR(FindMissingSlots(layout_, slots, &added));
     if (added.empty() && has_all_slots_) return Status();
+    if (tier_ != nullptr) {
+      RowLayout layout = layout_;
+      layout.slots.insert(layout.slots.end(), added.begin(), added.end());
+      FE_RETURN_IF_ERROR(tier_->SetLayout(layout));
+      layout_ = std::move(layout);
+      return Status();
+    }
     layout_.slots.insert(layout_.slots.end(), added.begin(), added.end());
     has_all_slots_ = false;
     FE_RETURN_IF_ERROR(ForEachShard(shards_, [&](TableShard* shard) {
@@ -311,11 +313,10 @@ Status EmbeddingTable::VisitRows(const CpuExec& exec, Span<const int64_t> keys,
   FE_RETURN_IF_ERROR(CheckSize("handles", handles.size, keys.size));
   BatchRouting routing;
   FE_RETURN_IF_ERROR(routing.Route(keys, hash_key_, shard_bits_));
-  return ForEachRoutedShard(exec, shards_, routing,
-                            [&](TableShard* shard, const ShardKeys& shard_keys) {
-                              shard->ForEachRow(shard_keys, handles, is_changing, body);
-                              return Status();
-                            });
+  return RunOnShards(exec, routing, [&](TableShard* shard, const ShardKeys& shard_keys) {
+    shard->ForEachRow(shard_keys, handles, is_changing, body);
+    return Status();
+  });
 }
 
 Status EmbeddingTable::Upsert(const CpuExec& exec, const Content& content) {
@@ -334,19 +335,18 @@ Status EmbeddingTable::Upsert(const CpuExec& exec, const Content& content) {
     return status;
   };
   const bool is_whole = config_.check_mode == CheckMode::kError && MayRefuse(routing);
-  return is_whole ? RunWhole(routing, nullptr, upsert)
-                  : ForEachRoutedShard(exec, shards_, routing, upsert);
+  return is_whole ? RunWhole(routing, nullptr, upsert) : RunOnShards(exec, routing, upsert);
 }
 
 Status EmbeddingTable::Erase(const CpuExec& exec, Span<const int64_t> keys, int64_t* num_erased) {
   BatchRouting routing;
   FE_RETURN_IF_ERROR(routing.Route(keys, hash_key_, shard_bits_));
   std::atomic<int64_t> erased{0};
-  FE_RETURN_IF_ERROR(ForEachRoutedShard(exec, shards_, routing,
-                                        [&](TableShard* shard, const ShardKeys& shard_keys) {
-                                          erased += shard->Erase(shard_keys);
-                                          return Status();
-                                        }));
+  FE_RETURN_IF_ERROR(
+      RunOnShards(exec, routing, [&](TableShard* shard, const ShardKeys& shard_keys) {
+        erased += shard->Erase(shard_keys);
+        return Status();
+      }));
   *num_erased = erased;
   return Status();
 }
@@ -354,6 +354,7 @@ Status EmbeddingTable::Erase(const CpuExec& exec, Span<const int64_t> keys, int6
 Status EmbeddingTable::Expire(const CpuExec& exec, const ExpireInput& in, int64_t* num_expired) {
   ExpireInput now = in;
   if (now.step < 0) now.step = step();
+  if (tier_ != nullptr) return ExpireCold(now, num_expired);
   std::atomic<int64_t> expired{0};
   exec.ParallelFor(num_shards(), size() / num_shards() * kKeyNs, [&](int64_t begin, int64_t end) {
     for (int64_t s = begin; s < end; ++s) {
@@ -366,16 +367,49 @@ Status EmbeddingTable::Expire(const CpuExec& exec, const ExpireInput& in, int64_
   return Status();
 }
 
-void EmbeddingTable::Clear() {
+// All rows are looked at in the store; those that seem expired are fetched, because they may be
+// newer in DRAM.
+Status EmbeddingTable::ExpireCold(const ExpireInput& in, int64_t* num_expired) {
+  const auto lock = tier_->Share();
+  FE_RETURN_IF_ERROR(tier_->WaitForRoom());
+  *num_expired = 0;
+  FE_RETURN_IF_ERROR(ForEachShard(shards_, [&](TableShard* shard) {
+    *num_expired += shard->Expire(in);
+    return Status();
+  }));
+  std::vector<int64_t> keys;
+  return tier_->Scan([&](const RowLayout& layout, Span<const char> rows) -> Status {
+    FE_RETURN_IF_ERROR(tier_->WaitForRoom());
+    keys.clear();
+    for (const char* row = rows.begin(); row != rows.end(); row += layout.row_bytes()) {
+      if (IsExpired(layout, row, in)) keys.push_back(reinterpret_cast<const RowHeader*>(row)->key);
+    }
+    BatchRouting routing;
+    FE_RETURN_IF_ERROR(routing.Route(AsSpan(keys), hash_key_, shard_bits_));
+    MissingKeys missing;
+    for (int64_t s = 0; s < num_shards(); ++s) missing.of_shard[s] = routing.keys(s);
+    return tier_->RunMissing(&missing, [&](TableShard* shard, const ShardKeys& shard_keys) {
+      *num_expired += shard->ExpireKeys(shard_keys, in);
+      return Status();
+    });
+  });
+}
+
+Status EmbeddingTable::Clear() {
   const std::lock_guard<std::mutex> layout_lock(mutex_);
-  layout_.slots.clear();
+  RowLayout layout = layout_;
+  layout.slots.clear();
+  if (tier_ != nullptr) FE_RETURN_IF_ERROR(tier_->Clear(layout));
+  layout_ = std::move(layout);
   has_all_slots_ = true;
   known_save_ = last_save_ = 0;
   set_step(0);
+  if (tier_ != nullptr) return Status();
   for (const std::unique_ptr<TableShard>& shard : shards_) {
     const std::lock_guard<std::mutex> lock(shard->mutex());
     shard->Clear();
   }
+  return Status();
 }
 
 Status EmbeddingTable::Metadata(const CpuExec& exec, Span<const int64_t> keys,
@@ -407,23 +441,8 @@ TableStatistics EmbeddingTable::Statistics() const {
     const std::lock_guard<std::mutex> lock(shard->mutex());
     sum += shard->Statistics();
   }
+  if (tier_ != nullptr) tier_->AddStatistics(&sum);
   return sum;
-}
-
-Status EmbeddingTable::CopyShard(int64_t shard, RowLayout* layout, std::vector<char>* rows,
-                                 FilteredKeys* filtered) const {
-  return WithoutExceptions([&] {
-    const TableShard& source = *shards_[static_cast<size_t>(shard)];
-    std::unique_lock<std::mutex> lock(source.mutex());
-    const size_t begin = rows->size(), bytes = source.rows_bytes();
-    // New memory takes longer to get than to copy into: not under the lock.
-    lock.unlock();
-    rows->resize(begin + bytes + bytes / 32);
-    lock.lock();
-    source.CopyRows(layout, begin, rows);
-    source.CopyFiltered(filtered);
-    return Status();
-  });
 }
 
 Status EmbeddingTable::RestoreFiltered(const FilteredKeys& filtered) {
@@ -438,54 +457,9 @@ Status EmbeddingTable::RestoreFiltered(const FilteredKeys& filtered) {
   if (config_.admission.kind != AdmissionKind::kCounter) return Status();
   BatchRouting routing;
   FE_RETURN_IF_ERROR(routing.Route({filtered.keys.data(), n}, hash_key_, shard_bits_));
-  return ForEachRoutedShard(SerialExec(), shards_, routing,
-                            [&](TableShard* shard, const ShardKeys& keys) {
-                              return shard->RestoreFiltered(keys, filtered);
-                            });
-}
-
-Status EmbeddingTable::CopyBloom(std::vector<char>* bytes) const {
-  bytes->clear();
-  return ForEachShard(shards_, [&](const TableShard* shard) {
-    const Span<const char> counters = shard->bloom_bytes();
-    bytes->insert(bytes->end(), counters.begin(), counters.end());
-    return Status();
+  return RunOnShards(SerialExec(), routing, [&](TableShard* shard, const ShardKeys& keys) {
+    return shard->RestoreFiltered(keys, filtered);
   });
-}
-
-Status EmbeddingTable::RestoreBloom(Span<const char> bytes) {
-  int64_t num_bytes = 0;
-  FE_RETURN_IF_ERROR(ForEachShard(shards_, [&](const TableShard* shard) {
-    num_bytes += shard->bloom_bytes().size;
-    return Status();
-  }));
-  if (num_bytes != bytes.size) {
-    return InvalidArgument("the table has a Bloom filter of ", num_bytes, " bytes, not ",
-                           bytes.size, "; restore into a table with the same filter");
-  }
-  Span<const char> rest = bytes;
-  return ForEachShard(shards_, [&](TableShard* shard) {
-    const int64_t shard_bytes = shard->bloom_bytes().size;
-    const Span<const char> counters{rest.data, shard_bytes};
-    rest = {rest.data + shard_bytes, rest.size - shard_bytes};
-    return shard_bytes == 0 ? Status() : shard->RestoreBloom(counters);
-  });
-}
-
-Status EmbeddingTable::CopyBloomOfShard(int64_t shard, std::vector<char>* bytes) const {
-  return WithoutExceptions([&] {
-    const TableShard& source = *shards_[static_cast<size_t>(shard)];
-    const std::lock_guard<std::mutex> lock(source.mutex());
-    const Span<const char> counters = source.bloom_bytes();
-    bytes->assign(counters.begin(), counters.end());
-    return Status();
-  });
-}
-
-Status EmbeddingTable::MergeBloomOfShard(int64_t shard, int64_t begin, Span<const char> counters) {
-  TableShard* target = shards_[static_cast<size_t>(shard)].get();
-  const std::lock_guard<std::mutex> lock(target->mutex());
-  return target->MergeBloom(begin, counters);
 }
 
 }  // namespace fused_embedding

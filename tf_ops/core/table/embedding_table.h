@@ -30,6 +30,7 @@
 namespace fused_embedding {
 
 class BatchRouting;
+class ColdTier;
 class TableShard;
 struct Occurrences;
 
@@ -148,8 +149,9 @@ class EmbeddingTable {
     double l2_threshold = 0.0;
   };
   Status Expire(const CpuExec& exec, const ExpireInput& in, int64_t* num_expired);
-  // As new: no rows, counts or slots, step 0. Counted statistics stay.
-  void Clear();
+  // As new: no rows, counts or slots, step 0. Counted statistics stay. Fails only where a cold
+  // store cannot be made anew; nothing has changed then.
+  Status Clear();
   // Frequency and version of each key; 0 and -1 for a key without a row. Changes nothing.
   Status Metadata(const CpuExec& exec, Span<const int64_t> keys, Span<int64_t> frequencies,
                   Span<int64_t> versions);
@@ -160,9 +162,14 @@ class EmbeddingTable {
   // --- Snapshots ---
   // A shard is copied under its lock: rows and slots of one moment. Training goes on in the others.
   int64_t num_shards() const { return static_cast<int64_t>(shards_.size()); }
-  // Appends all rows of the shard, `layout->row_bytes()` each, and its keys not admitted.
+  // Appends all rows of the shard, `layout->row_bytes()` each, and its keys not admitted. Of a
+  // table with a cold store no rows: CopyCold gives them.
   Status CopyShard(int64_t shard, RowLayout* layout, std::vector<char>* rows,
                    FilteredKeys* filtered) const;
+  // Calls `visit` with the rows of a table with a cold store, in batches, by ascending keys. It
+  // must not call the table.
+  using VisitRowBytes = std::function<Status(const RowLayout& layout, Span<const char> rows)>;
+  Status CopyCold(const VisitRowBytes& visit) const;
   // --- Changes ---
   // From StartChanges on, the table knows what changed since the save of that name, which is copied
   // after it. A save that continues it calls ContinueChanges with the name of the save it
@@ -193,12 +200,16 @@ class EmbeddingTable {
   Status VisitRows(const CpuExec& exec, Span<const int64_t> keys, Span<const int64_t> handles,
                    bool is_changing, const RowBody& body);
   template <typename Body>
+  Status RunOnShards(const CpuExec& exec, const BatchRouting& routing, const Body& body);
+  Status ExpireCold(const ExpireInput& in, int64_t* num_expired);
+  template <typename Body>
   Status RunWhole(const BatchRouting& routing, const Occurrences* occurrences, const Body& body);
 
   TableConfig config_;
   uint64_t hash_key_;
   int shard_bits_ = 0;  // log2 of the shards
   std::vector<std::unique_ptr<TableShard>> shards_;
+  std::unique_ptr<ColdTier> tier_;  // null: all rows are in DRAM
   std::atomic<int64_t> step_{0};
   std::mutex saves_mutex_;    // LockSaves
   mutable std::mutex mutex_;  // of what follows

@@ -7,6 +7,7 @@
 #include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/base/simd.h"
 #include "tf_ops/core/base/status.h"
+#include "tf_ops/core/table/cache_clock.h"
 #include "tf_ops/core/table/change_log.h"
 #include "tf_ops/core/table/hash_index.h"
 #include "tf_ops/core/table/row_slab.h"
@@ -40,15 +41,22 @@ class KeyedRows {
   uint64_t Hash(int64_t key) const { return Mix64(static_cast<uint64_t>(key) ^ hash_key_); }
   int64_t size() const { return slab_.size(); }
   int64_t memory_bytes() const {
-    return slab_.memory_bytes() + index_.memory_bytes() + changes_.memory_bytes();
+    return slab_.memory_bytes() + index_.memory_bytes() + changes_.memory_bytes() +
+           clock_.memory_bytes();
   }
   RowSlab& slab() { return slab_; }
   const RowSlab& slab() const { return slab_; }
   char* row(int64_t number) const { return slab_.row(number); }
   RowHeader* header(int64_t number) const { return slab_.header(number); }
-  // Knows of inserted and erased rows; of others that change it is to be told.
+  // Both know of inserted and erased rows; of others by Change.
   ChangeLog& changes() { return changes_; }
   const ChangeLog& changes() const { return changes_; }
+  CacheClock& clock() { return clock_; }
+  // Of a row whose bytes changed.
+  FE_INLINE void Change(int64_t row) {
+    changes_.Change(row);
+    clock_.Change(row);
+  }
 
   // Whether the row is alive and this key's. Any number is legal.
   FE_INLINE bool IsRowOf(int64_t number, int64_t key) const {
@@ -84,6 +92,7 @@ class KeyedRows {
   Status Reserve(int64_t num_rows) {
     FE_RETURN_IF_ERROR(slab_.Reserve(num_rows));
     changes_.Reserve(slab_.num_rows() + num_rows);
+    clock_.Reserve(slab_.num_rows() + num_rows);
     return index_.size() + num_rows <= index_.capacity() ? Status()
                                                          : Reindex(index_.size() + num_rows);
   }
@@ -92,10 +101,12 @@ class KeyedRows {
     const uint32_t row = slab_.Add(key);
     index_.Insert(hash, row);
     changes_.Add(row);
+    clock_.Add(row);
     return row;
   }
   void Erase(uint32_t row) {
     changes_.Remove(row, header(row)->key);
+    clock_.Remove(row);
     index_.Erase(Hash(header(row)->key), row);
     slab_.Remove(row);
   }
@@ -104,6 +115,7 @@ class KeyedRows {
     if (!Init().ok()) index_.Clear();  // no memory for a small one: the large one stays
     slab_ = RowSlab(row_bytes);
     changes_.Stop();
+    clock_.Clear();
   }
 
   // Calls body(row) in ascending order of row numbers. It may erase the row.
@@ -147,6 +159,7 @@ class KeyedRows {
   HashIndex index_;
   RowSlab slab_;
   ChangeLog changes_;
+  CacheClock clock_;
 };
 
 }  // namespace fused_embedding

@@ -5,7 +5,7 @@ namespace {
 
 Status PutChange(const CpuExec& exec, const TableChange& change) {
   // Room first: a bounded table then has it for all that is set.
-  if (change.is_full) change.table->Clear();
+  if (change.is_full) FE_RETURN_IF_ERROR(change.table->Clear());
   int64_t num_erased = 0;
   FE_RETURN_IF_ERROR(change.table->Erase(exec, change.removed_keys, &num_erased));
   return change.table->Upsert(exec, change.content);

@@ -50,6 +50,10 @@ Status CheckTableConfig(const TableConfig& config) {
   FE_RETURN_IF_ERROR(CheckLayout(config.layout));
   FE_RETURN_IF_ERROR(CheckAdmission(config.admission));
   FE_RETURN_IF_ERROR(CheckCapacity(config));
+  if (config.storage.open && config.max_capacity > 0) {
+    return InvalidArgument("a table above a cold store has no max_capacity, got ",
+                           config.max_capacity, ": leave one of them out");
+  }
   return CheckInitializer(config.initializer, config.layout);
 }
 

@@ -2,10 +2,14 @@
 #define FUSED_EMBEDDING_CORE_TABLE_TABLE_CONFIG_H_
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 
 #include "tf_ops/core/base/status.h"
+#include "tf_ops/core/storage/cold_store.h"
 #include "tf_ops/core/table/admission.h"
+#include "tf_ops/core/table/cache_clock.h"
 #include "tf_ops/core/table/initializer.h"
 #include "tf_ops/core/table/row_layout.h"
 
@@ -14,13 +18,24 @@ namespace fused_embedding {
 constexpr int64_t kMaxShards = 256;
 constexpr int64_t kMaxDim = int64_t{1} << 24;
 
-// Which row a full table gives up: the one used longest ago, or least often (ties: longest ago).
+// Which row a full table gives up for good: the one used longest ago, or least often (ties: longest
+// ago).
 enum class EvictionPolicy { kNone, kLru, kLfu };
 // What a lookup does with keys that a full table could not take.
 enum class CheckMode {
   kError,    // ResourceExhausted with their number, the table unchanged by the batch
   kWarning,  // they read zeros; LookupOutput::num_refused is to be logged
   kIgnore,   // they read zeros
+};
+
+// Where rows are that DRAM has no room for.
+struct StorageConfig {
+  using Open = std::function<Status(const ColdStoreOptions&, std::unique_ptr<ColdStore>*)>;
+
+  Open open;               // empty: all rows are in DRAM
+  std::string path;        // of a folder for this table alone
+  int64_t dram_bytes = 0;  // for rows, their index, and what the store holds in memory
+  CacheStrategy strategy = CacheStrategy::kLfu;
 };
 
 struct TableConfig {
@@ -31,6 +46,7 @@ struct TableConfig {
   int64_t max_capacity = 0;          // rows; 0: unbounded
   EvictionPolicy eviction = EvictionPolicy::kNone;
   CheckMode check_mode = CheckMode::kError;
+  StorageConfig storage;
   int64_t num_shards = 0;  // a power of two up to 256; 0: 16, or fewer for a small max_capacity
 };
 

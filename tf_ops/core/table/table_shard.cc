@@ -61,11 +61,15 @@ Status TableShard::Init() {
 
 TableStatistics TableShard::Statistics() const {
   TableStatistics statistics = statistics_;
-  statistics.size = rows_.size();
+  statistics.size = size();
   statistics.filtered = filtered_.size();
   statistics.memory_bytes = rows_.memory_bytes() + filtered_.memory_bytes();
   if (table_.admission.kind == AdmissionKind::kBloom) {
     statistics.memory_bytes += bloom_.memory_bytes();
+  }
+  if (tier_ != nullptr) {
+    statistics.leaving = tier_->waiting.size() + tier_->writing.size();
+    statistics.memory_bytes += tier_->waiting.memory_bytes() + tier_->writing.memory_bytes();
   }
   return statistics;
 }
@@ -116,7 +120,7 @@ Status TableShard::FindOrInsert(const ShardKeys& keys, const Occurrences& occurr
   const int64_t num_missing =
       FindAll(keys, layout_.value_offset() + value_bytes_, [&](const auto& group, int64_t i) {
         Touch(group.rows[i], occurrences.count(group.positions[i]), occurrences.version);
-        rows_.changes().Change(group.numbers[i]);
+        rows_.Change(group.numbers[i]);
         Output(group, i, out);
       });
   statistics_.hits += keys.n - num_missing;
@@ -158,7 +162,7 @@ Status TableShard::InsertMissing(const ShardKeys& missing, const Occurrences& oc
     if (group.numbers[i] != kNoRow) {
       group.rows[i] = rows_.row(group.numbers[i]);
       Touch(group.rows[i], count, occurrences.version);
-      rows_.changes().Change(group.numbers[i]);
+      rows_.Change(group.numbers[i]);
       ++statistics_.hits;
       continue;
     }
@@ -227,7 +231,7 @@ uint32_t TableShard::InsertIfAdmitted(const Arrival& arrival, uint32_t filtered,
   if (table_.admission.kind == AdmissionKind::kCounter && frequency > 0) {
     if (filtered == kNoRow) filtered = filtered_.Insert(arrival.key, arrival.hash);
     *filtered_.header(filtered) = {arrival.key, SaturatedFrequency(frequency), arrival.version};
-    filtered_.changes().Change(filtered);
+    filtered_.Change(filtered);
   }
   return is_admitted ? kRefused : kNotAdmitted;
 }
@@ -299,7 +303,7 @@ void TableShard::ForEachRow(const ShardKeys& keys, Span<const int64_t> handles, 
       if (group.numbers[i] == kNoRow) {
         group.rows[i] = nullptr;
       } else if (is_changing) {
-        rows_.changes().Change(group.numbers[i]);
+        rows_.Change(group.numbers[i]);
       }
     }
     body(layout_, {group.rows, group.positions, group.n});
@@ -358,7 +362,7 @@ Status TableShard::Upsert(const ShardKeys& keys, const EmbeddingTable::Content& 
   }
   const int64_t num_missing = FindAll(keys, layout_.row_bytes(), [&](const auto& group, int64_t i) {
     WriteContent(group.rows[i], group.positions[i], content);
-    rows_.changes().Change(group.numbers[i]);
+    rows_.Change(group.numbers[i]);
   });
   Status status;
   for (int64_t i = 0; i < num_missing; ++i) {
@@ -373,7 +377,7 @@ Status TableShard::Upsert(const ShardKeys& keys, const EmbeddingTable::Content& 
     }
     if (row != kNoRow) {
       WriteContent(rows_.row(row), keys.positions[i], content);
-      rows_.changes().Change(row);
+      rows_.Change(row);
     }
     *num_refused += row == kNoRow;
   }

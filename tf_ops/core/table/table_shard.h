@@ -2,6 +2,7 @@
 #define FUSED_EMBEDDING_CORE_TABLE_TABLE_SHARD_H_
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "tf_ops/core/table/eviction_queue.h"
 #include "tf_ops/core/table/keyed_rows.h"
 #include "tf_ops/core/table/row_layout.h"
+#include "tf_ops/core/table/shard_tier.h"
 
 namespace fused_embedding {
 
@@ -25,6 +27,10 @@ struct ShardKeys {
   int64_t* positions;   // [n] in the batch, ascending
   uint64_t* hashes;     // [n]
   int64_t n;
+
+  ShardKeys Part(int64_t begin, int64_t end) const {
+    return {keys, positions + begin, hashes + begin, end - begin};
+  }
 };
 
 // Up to kGroup of them from `begin` on, which are worked on together.
@@ -71,6 +77,8 @@ inline uint32_t SaturatedVersion(int64_t step) {
 // What a new row holds behind its value: slots.
 std::vector<char> BytesBehindValue(const RowLayout& layout);
 
+bool IsExpired(const RowLayout& layout, const char* row, const EmbeddingTable::ExpireInput& in);
+
 // A part of an EmbeddingTable, by hash. All methods want mutex() to be held. The methods have the
 // meaning of the table's, and may throw std::bad_alloc.
 class TableShard {
@@ -78,9 +86,10 @@ class TableShard {
   TableShard(const TableConfig& table, const ShardConfig& config);
   Status Init();
 
+  int64_t number() const { return config_.number; }
   std::mutex& mutex() const { return mutex_; }
   const RowLayout& layout() const { return layout_; }
-  int64_t size() const { return rows_.size(); }
+  int64_t size() const { return rows_.size() + (tier_ == nullptr ? 0 : tier_->num_cold); }
   int64_t max_capacity() const { return config_.max_capacity; }
   TableStatistics Statistics() const;
   void set_initializer(std::shared_ptr<const InitializerConfig> initializer) {
@@ -97,6 +106,8 @@ class TableShard {
                 int64_t* num_refused);
   int64_t Erase(const ShardKeys& keys);
   int64_t Expire(const EmbeddingTable::ExpireInput& in);
+  // Of these keys alone, which have rows here.
+  int64_t ExpireKeys(const ShardKeys& keys, const EmbeddingTable::ExpireInput& in);
   void Clear();
   Status AddSlots(const std::vector<Slot>& slots);
 
@@ -104,7 +115,10 @@ class TableShard {
   // Changes nothing but the statistics.
   int64_t CountRefusals(const ShardKeys& keys, const Occurrences* occurrences);
 
-  size_t rows_bytes() const { return static_cast<size_t>(size() * layout_.row_bytes()); }
+  // Where a cold store is below, all rows are copied from there, and none here.
+  size_t rows_bytes() const {
+    return tier_ != nullptr ? 0 : static_cast<size_t>(rows_.size() * layout_.row_bytes());
+  }
   // To `begin` of `rows`, which end behind them then.
   void CopyRows(RowLayout* layout, size_t begin, std::vector<char>* rows) const;
   void CopyFiltered(FilteredKeys* filtered) const;
@@ -119,9 +133,44 @@ class TableShard {
     return bloom_.Merge(begin, counters);
   }
 
+  // --- A cold store below (table_shard_tier.cc; ColdTier calls these) ---
+  Status AddTier(CacheStrategy strategy, std::atomic<int64_t>* num_leaving);
+  void SetMaxRows(int64_t max_rows);
+  // Those of `keys` that have a row in DRAM come first then; returns their number. They are used.
+  int64_t SplitResident(const ShardKeys& keys);
+  // Of keys without a row in DRAM: those on their way to the store come back. Others are claimed
+  // for `owner`, and told, unless a batch has done so already. The store is to be asked for those
+  // that are `wanted`; the others have no row. Returns whether another owner has claimed some.
+  bool Claim(const ShardKeys& keys, const void* owner, std::vector<int64_t>* wanted,
+             std::vector<int64_t>* claimed);
+  // Takes a row, what is behind its key, from the store.
+  Status Land(int64_t key, const char* bytes);
+  // Those of `keys` that have a row in DRAM, or none anywhere by the claims of `owner`, come first
+  // then; returns their number.
+  int64_t SplitSettled(const ShardKeys& keys, const void* owner);
+  void Release(Span<const int64_t> claimed);
+  // Rows leave, as long as there are too many.
+  void Trim();
+  // What waits is being written from then on, unless a write that failed comes first.
+  void TakeLeaving();
+  // So are up to `max_rows` rows in DRAM that the store lacks, of those from number `begin` on;
+  // returns the number after them. They stay.
+  int64_t TakeDirty(int64_t begin, int64_t max_rows);
+  int64_t num_row_numbers() const { return rows_.slab().num_rows(); }
+  // What is being written, as long as ForgetWritten is not called.
+  void GetWriting(std::vector<const char*>* rows, std::vector<int64_t>* erased) const;
+  void ForgetWritten();
+  // Goes on without rows in DRAM, which are all in the store, and have that layout there. `new_row`
+  // is BytesBehindValue(layout).
+  void ForgetResident(RowLayout layout, std::vector<char> new_row);
+
  private:
   struct Arrival;
 
+  template <typename IsFirst>
+  int64_t Partition(const ShardKeys& keys, const IsFirst& is_first);
+  void ComeBack(int64_t key, uint64_t hash, const char* row);
+  void EraseRow(uint32_t number);
   bool is_bounded() const { return config_.max_capacity >= 0; }
   void FindByHandles(Span<const int64_t> handles, ShardKeyGroup* group);
   Status InsertMissing(const ShardKeys& missing, const Occurrences& occurrences, LookupOutput* out);
@@ -151,6 +200,7 @@ class TableShard {
   CountingBloomFilter bloom_;
   EvictionQueue evictions_;
   TableStatistics statistics_;
+  std::unique_ptr<ShardTier> tier_;  // null: all rows are in DRAM
 };
 
 }  // namespace fused_embedding

@@ -16,7 +16,7 @@ int64_t TableShard::Erase(const ShardKeys& keys) {
     rows_.FindGroup(int64_t{sizeof(RowHeader)}, &group);
     for (int64_t i = 0; i < group.n; ++i) {
       const bool is_found = rows_.IsRowOf(group.numbers[i], group.keys[i]);  // not twice
-      if (is_found) rows_.Erase(group.numbers[i]);
+      if (is_found) EraseRow(group.numbers[i]);
       num_erased += is_found;
       if (is_found || filtered_.size() == 0) continue;
       const uint32_t filtered = filtered_.Find(group.keys[i], group.hashes[i]);
@@ -28,24 +28,44 @@ int64_t TableShard::Erase(const ShardKeys& keys) {
   return num_erased;
 }
 
+namespace {
+
+bool IsOld(const RowHeader& header, const EmbeddingTable::ExpireInput& in) {
+  const int64_t version = header.version;
+  return in.steps_to_live > 0 && in.step > version && in.step - version > in.steps_to_live;
+}
+
+}  // namespace
+
+bool IsExpired(const RowLayout& layout, const char* row, const EmbeddingTable::ExpireInput& in) {
+  const char* value = row + layout.value_offset();
+  const bool is_small = in.l2_threshold > 0.0 && SquaredNorm(layout.value_type, value, layout.dim) <
+                                                     in.l2_threshold * in.l2_threshold;
+  return is_small || IsOld(*reinterpret_cast<const RowHeader*>(row), in);
+}
+
 int64_t TableShard::Expire(const EmbeddingTable::ExpireInput& in) {
-  const auto is_old = [&](const RowHeader& header) {
-    const int64_t version = header.version;
-    return in.steps_to_live > 0 && in.step > version && in.step - version > in.steps_to_live;
-  };
-  const double l2_squared = in.l2_threshold * in.l2_threshold;
   int64_t num_expired = 0;
   rows_.ForEach([&](uint32_t row) {
-    const char* value = rows_.row(row) + layout_.value_offset();
-    const bool is_small =
-        in.l2_threshold > 0.0 && SquaredNorm(layout_.value_type, value, layout_.dim) < l2_squared;
-    if (!is_small && !is_old(*rows_.header(row))) return;
-    rows_.Erase(row);
+    if (!IsExpired(layout_, rows_.row(row), in)) return;
+    EraseRow(row);
     ++num_expired;
   });
   filtered_.ForEach([&](uint32_t row) {
-    if (is_old(*filtered_.header(row))) filtered_.Erase(row);
+    if (IsOld(*filtered_.header(row), in)) filtered_.Erase(row);
   });
+  statistics_.expirations += num_expired;
+  return num_expired;
+}
+
+int64_t TableShard::ExpireKeys(const ShardKeys& keys, const EmbeddingTable::ExpireInput& in) {
+  int64_t num_expired = 0;
+  for (int64_t i = 0; i < keys.n; ++i) {
+    const uint32_t row = rows_.Find(keys.keys[keys.positions[i]], keys.hashes[i]);
+    if (row == kNoRow || !IsExpired(layout_, rows_.row(row), in)) continue;
+    EraseRow(row);
+    ++num_expired;
+  }
   statistics_.expirations += num_expired;
   return num_expired;
 }
@@ -58,6 +78,11 @@ void TableShard::Clear() {
   rows_.Clear(layout_.row_bytes());
   filtered_.Clear(int64_t{sizeof(RowHeader)});
   bloom_.Clear();
+  if (tier_ == nullptr) return;
+  *tier_->num_leaving -= tier_->waiting.size() + tier_->writing.size();
+  tier_->waiting.Clear(layout_.row_bytes());
+  tier_->writing.Clear(layout_.row_bytes());
+  tier_->num_cold = 0;
 }
 
 Status TableShard::AddSlots(const std::vector<Slot>& slots) {
@@ -139,6 +164,7 @@ int64_t TableShard::CountRefusals(const ShardKeys& keys, const Occurrences* occu
 
 void TableShard::CopyRows(RowLayout* layout, size_t begin, std::vector<char>* rows) const {
   *layout = layout_;
+  if (tier_ != nullptr) return rows->resize(begin);
   const int64_t row_bytes = layout_.row_bytes();
   if (rows->size() < begin + rows_bytes()) rows->resize(begin + rows_bytes());
   char* next = rows->data() + begin;
@@ -200,7 +226,7 @@ Status TableShard::RestoreFiltered(const ShardKeys& keys, const FilteredKeys& fi
     if (row == kNoRow) row = filtered_.Insert(key, keys.hashes[i]);
     const size_t p = static_cast<size_t>(position);
     *filtered_.header(row) = {key, filtered.frequencies[p], SaturatedVersion(filtered.versions[p])};
-    filtered_.changes().Change(row);
+    filtered_.Change(row);
   }
   return Status();
 }

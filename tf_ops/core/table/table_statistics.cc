@@ -21,6 +21,15 @@ constexpr Field kFields[] = {
     {"evictions", &TableStatistics::evictions},
     {"expirations", &TableStatistics::expirations},
     {"erasures", &TableStatistics::erasures},
+    {"demotions", &TableStatistics::demotions},
+    {"written_back", &TableStatistics::written_back},
+    {"leaving", &TableStatistics::leaving},
+    {"cold_gets", &TableStatistics::cold_gets},
+    {"cold_hits", &TableStatistics::cold_hits},
+    {"cold_reads", &TableStatistics::cold_reads},
+    {"cold_bytes_read", &TableStatistics::cold_bytes_read},
+    {"cold_puts", &TableStatistics::cold_puts},
+    {"cold_bytes", &TableStatistics::cold_bytes},
 };
 
 }  // namespace

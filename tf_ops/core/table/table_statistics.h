@@ -22,6 +22,16 @@ struct TableStatistics {
   int64_t evictions = 0;     // rows that a full table gave up
   int64_t expirations = 0;   // rows that Expire removed
   int64_t erasures = 0;      // rows that Erase removed
+  // Where a cold store is below DRAM, else 0.
+  int64_t demotions = 0;     // rows that left DRAM
+  int64_t written_back = 0;  // of these and of saves, rows that the store lacked
+  int64_t leaving = 0;       // rows and erased keys that the store has not got yet
+  int64_t cold_gets = 0;     // keys that the store was asked for
+  int64_t cold_hits = 0;     // of these, had a row there
+  int64_t cold_reads = 0;    // of these, neither its cache nor its buffer could answer
+  int64_t cold_bytes_read = 0;
+  int64_t cold_puts = 0;   // rows that it got
+  int64_t cold_bytes = 0;  // of its files
 
   TableStatistics& operator+=(const TableStatistics& other);
 };

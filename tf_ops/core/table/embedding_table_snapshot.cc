@@ -1,0 +1,78 @@
+// What a save copies of a table, and filters of a restore.
+
+#include <mutex>
+
+#include "tf_ops/core/table/cold_tier.h"
+#include "tf_ops/core/table/embedding_table.h"
+#include "tf_ops/core/table/shard_loops.h"
+#include "tf_ops/core/table/table_shard.h"
+
+namespace fused_embedding {
+
+Status EmbeddingTable::CopyShard(int64_t shard, RowLayout* layout, std::vector<char>* rows,
+                                 FilteredKeys* filtered) const {
+  return WithoutExceptions([&] {
+    const TableShard& source = *shards_[static_cast<size_t>(shard)];
+    std::unique_lock<std::mutex> lock(source.mutex());
+    const size_t begin = rows->size(), bytes = source.rows_bytes();
+    // New memory takes longer to get than to copy into: not under the lock.
+    lock.unlock();
+    rows->resize(begin + bytes + bytes / 32);
+    lock.lock();
+    source.CopyRows(layout, begin, rows);
+    source.CopyFiltered(filtered);
+    return Status();
+  });
+}
+
+Status EmbeddingTable::CopyCold(const VisitRowBytes& visit) const {
+  if (tier_ == nullptr) return Status();
+  const auto lock = tier_->Share();
+  return tier_->Scan(visit);
+}
+
+Status EmbeddingTable::CopyBloom(std::vector<char>* bytes) const {
+  bytes->clear();
+  return ForEachShard(shards_, [&](const TableShard* shard) {
+    const Span<const char> counters = shard->bloom_bytes();
+    bytes->insert(bytes->end(), counters.begin(), counters.end());
+    return Status();
+  });
+}
+
+Status EmbeddingTable::RestoreBloom(Span<const char> bytes) {
+  int64_t num_bytes = 0;
+  FE_RETURN_IF_ERROR(ForEachShard(shards_, [&](const TableShard* shard) {
+    num_bytes += shard->bloom_bytes().size;
+    return Status();
+  }));
+  if (num_bytes != bytes.size) {
+    return InvalidArgument("the table has a Bloom filter of ", num_bytes, " bytes, not ",
+                           bytes.size, "; restore into a table with the same filter");
+  }
+  Span<const char> rest = bytes;
+  return ForEachShard(shards_, [&](TableShard* shard) {
+    const int64_t shard_bytes = shard->bloom_bytes().size;
+    const Span<const char> counters{rest.data, shard_bytes};
+    rest = {rest.data + shard_bytes, rest.size - shard_bytes};
+    return shard_bytes == 0 ? Status() : shard->RestoreBloom(counters);
+  });
+}
+
+Status EmbeddingTable::CopyBloomOfShard(int64_t shard, std::vector<char>* bytes) const {
+  return WithoutExceptions([&] {
+    const TableShard& source = *shards_[static_cast<size_t>(shard)];
+    const std::lock_guard<std::mutex> lock(source.mutex());
+    const Span<const char> counters = source.bloom_bytes();
+    bytes->assign(counters.begin(), counters.end());
+    return Status();
+  });
+}
+
+Status EmbeddingTable::MergeBloomOfShard(int64_t shard, int64_t begin, Span<const char> counters) {
+  TableShard* target = shards_[static_cast<size_t>(shard)].get();
+  const std::lock_guard<std::mutex> lock(target->mutex());
+  return target->MergeBloom(begin, counters);
+}
+
+}  // namespace fused_embedding
