@@ -19,12 +19,6 @@ void CacheClock::Clear() {
   states_ = {};
 }
 
-void CacheClock::AddClean(int64_t row, uint32_t frequency) {
-  uint8_t num_bits = 0;
-  for (; frequency != 0; frequency >>= 1) ++num_bits;
-  states_[Index(row)] = kAlive | std::min(num_bits, max_chances_);
-}
-
 uint32_t CacheClock::Next(int64_t num_rows) {
   for (;; ++hand_) {
     if (hand_ >= num_rows) hand_ = 0;

@@ -19,10 +19,11 @@ enum class CacheStrategy { kLru, kLfu };
 // A hand goes round the rows and takes a chance from each; one that has none left leaves
 // (second-chance, or CLOCK: F. J. Corbato, A Paging Experiment with the Multics System, 1968). With
 // kLru a use gives a row its one chance back. With kLfu each use gives it one more, up to 15
-// (GCLOCK: A. J. Smith, ACM TODS 3(3), 1978), and a row that comes back from the store has as many
-// as its frequency has bits: DRAM need not learn again what the row knows.
+// (GCLOCK: A. J. Smith, ACM TODS 3(3), 1978).
 //
-// A new row takes the place of the one that left, right behind the hand, which comes to it last.
+// A new row takes the place of the one that left, right behind the hand, which comes to it last: it
+// has a whole round to be used again, and begins without a chance. That held more of a real click
+// log than to begin with one, or with as many as the row's frequency has bits.
 class CacheClock {
  public:
   bool is_on() const { return !is_off_; }
@@ -33,10 +34,10 @@ class CacheClock {
 
   // Of a new row: the store has no such row.
   void Add(int64_t row) {
-    if (is_on()) states_[Index(row)] = kAlive | kDirty | kOneChance;
+    if (is_on()) states_[Index(row)] = kAlive | kDirty;
   }
   // Of a new row that the store has too.
-  void AddClean(int64_t row, uint32_t frequency);
+  void AddClean(int64_t row) { states_[Index(row)] = kAlive; }
   void Remove(int64_t row) {
     if (is_on()) states_[Index(row)] = 0;
   }

@@ -23,7 +23,7 @@ int64_t StoreBytes(int64_t dram_bytes) {
 // Large enough for the store to write in long runs, and small beside the rows.
 int64_t WriteBytes(int64_t dram_bytes) {
   constexpr int64_t kMin = int64_t{1} << 10, kMax = int64_t{32} << 20;
-  return std::clamp((dram_bytes - StoreBytes(dram_bytes)) / 32, kMin, kMax);
+  return std::clamp((dram_bytes - StoreBytes(dram_bytes)) / 64, kMin, kMax);
 }
 
 // Of all shards: what is left beside the store, the rows that leave, and a copy of some of them.

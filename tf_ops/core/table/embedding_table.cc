@@ -180,9 +180,10 @@ Status EmbeddingTable::SetInitializer(const InitializerConfig& initializer) {
 }
 
 // Calls body(shard, keys) for all keys, each shard locked: once for a shard, or more often where a
-// cold store is below.
+// cold store is below. `is_use`: as CacheClock counts them. A step's lookup is one, its update
+// none.
 template <typename Body>
-Status EmbeddingTable::RunOnShards(const CpuExec& exec, const BatchRouting& routing,
+Status EmbeddingTable::RunOnShards(const CpuExec& exec, const BatchRouting& routing, bool is_use,
                                    const Body& body) {
   if (tier_ == nullptr) return ForEachRoutedShard(exec, shards_, routing, body);
   const auto lock = tier_->Share();
@@ -190,7 +191,7 @@ Status EmbeddingTable::RunOnShards(const CpuExec& exec, const BatchRouting& rout
   MissingKeys missing;
   FE_RETURN_IF_ERROR(ForEachRoutedShard(
       exec, shards_, routing, [&](TableShard* shard, const ShardKeys& keys) -> Status {
-        const int64_t num_resident = shard->SplitResident(keys);
+        const int64_t num_resident = shard->SplitResident(keys, is_use);
         missing.of_shard[shard->number()] = keys.Part(num_resident, keys.n);
         if (num_resident == 0) return Status();
         return body(shard, keys.Part(0, num_resident));
@@ -243,7 +244,7 @@ Status EmbeddingTable::FindOrInsert(const CpuExec& exec, const LookupInput& in, 
   };
   const bool is_whole = config_.check_mode == CheckMode::kError && MayRefuse(routing);
   FE_RETURN_IF_ERROR(is_whole ? RunWhole(routing, &occurrences, find_or_insert)
-                              : RunOnShards(exec, routing, find_or_insert));
+                              : RunOnShards(exec, routing, true, find_or_insert));
   out->num_refused = num_refused;
   // Found out too late where memory was short.
   const bool is_error = num_refused > 0 && config_.check_mode == CheckMode::kError;
@@ -254,7 +255,7 @@ Status EmbeddingTable::Find(const CpuExec& exec, const LookupInput& in, LookupOu
   BatchRouting routing;
   FE_RETURN_IF_ERROR(routing.Route(in.keys, hash_key_, shard_bits_));
   out->num_refused = 0;
-  return RunOnShards(exec, routing, [&](TableShard* shard, const ShardKeys& keys) {
+  return RunOnShards(exec, routing, true, [&](TableShard* shard, const ShardKeys& keys) {
     shard->Find(keys, out);
     return Status();
   });
@@ -313,7 +314,7 @@ Status EmbeddingTable::VisitRows(const CpuExec& exec, Span<const int64_t> keys,
   FE_RETURN_IF_ERROR(CheckSize("handles", handles.size, keys.size));
   BatchRouting routing;
   FE_RETURN_IF_ERROR(routing.Route(keys, hash_key_, shard_bits_));
-  return RunOnShards(exec, routing, [&](TableShard* shard, const ShardKeys& shard_keys) {
+  return RunOnShards(exec, routing, false, [&](TableShard* shard, const ShardKeys& shard_keys) {
     shard->ForEachRow(shard_keys, handles, is_changing, body);
     return Status();
   });
@@ -335,7 +336,7 @@ Status EmbeddingTable::Upsert(const CpuExec& exec, const Content& content) {
     return status;
   };
   const bool is_whole = config_.check_mode == CheckMode::kError && MayRefuse(routing);
-  return is_whole ? RunWhole(routing, nullptr, upsert) : RunOnShards(exec, routing, upsert);
+  return is_whole ? RunWhole(routing, nullptr, upsert) : RunOnShards(exec, routing, false, upsert);
 }
 
 Status EmbeddingTable::Erase(const CpuExec& exec, Span<const int64_t> keys, int64_t* num_erased) {
@@ -343,7 +344,7 @@ Status EmbeddingTable::Erase(const CpuExec& exec, Span<const int64_t> keys, int6
   FE_RETURN_IF_ERROR(routing.Route(keys, hash_key_, shard_bits_));
   std::atomic<int64_t> erased{0};
   FE_RETURN_IF_ERROR(
-      RunOnShards(exec, routing, [&](TableShard* shard, const ShardKeys& shard_keys) {
+      RunOnShards(exec, routing, false, [&](TableShard* shard, const ShardKeys& shard_keys) {
         erased += shard->Erase(shard_keys);
         return Status();
       }));
@@ -457,7 +458,7 @@ Status EmbeddingTable::RestoreFiltered(const FilteredKeys& filtered) {
   if (config_.admission.kind != AdmissionKind::kCounter) return Status();
   BatchRouting routing;
   FE_RETURN_IF_ERROR(routing.Route({filtered.keys.data(), n}, hash_key_, shard_bits_));
-  return RunOnShards(SerialExec(), routing, [&](TableShard* shard, const ShardKeys& keys) {
+  return RunOnShards(SerialExec(), routing, false, [&](TableShard* shard, const ShardKeys& keys) {
     return shard->RestoreFiltered(keys, filtered);
   });
 }
