@@ -78,14 +78,16 @@ Status CheckFilledId(const GpuExec& exec, const GroupColumn<T>& column) {
   }
   GroupColumn<T> any_id = column;
   any_id.ids_are_keys = true;  // only whether there is one
-  GpuColumns<T> columns;
-  FE_RETURN_IF_ERROR(UploadColumns<T>(exec, {&any_id, 1}, &columns));
+  LaidOutColumns<T> laid_out;
+  DeviceBuffer<GpuColumn<T>> columns;
   DeviceBuffer<int32_t> counts;
   DeviceBuffer<Position> device_first;
+  FE_RETURN_IF_ERROR(LayOutColumns<T>({&any_id, 1}, &laid_out));
+  FE_RETURN_IF_ERROR(Upload<GpuColumn<T>>(exec, AsSpan(laid_out.columns), &columns));
   FE_RETURN_IF_ERROR(counts.Allocate(exec, column.num_rows));
   FE_RETURN_IF_ERROR(device_first.Allocate(exec, 1));
   FE_RETURN_IF_ERROR(Fill(exec, 0xff, device_first.span()));
-  FE_RETURN_IF_ERROR(CountPairs(exec, columns, counts.span()));
+  FE_RETURN_IF_ERROR(CountPairs(exec, laid_out, columns, counts.span()));
   FE_RETURN_IF_ERROR(Launch(exec, column.num_rows, FindZeroKernel, counts.data(), column.num_rows,
                             device_first.data()));
   Position first = kNone;
@@ -124,45 +126,44 @@ Status CheckReport(const GpuExec& exec, const GroupColumn<T>& column, const Colu
 }  // namespace
 
 template <typename T>
-Status UploadColumns(const GpuExec& exec, Span<const GroupColumn<T>> columns,
-                     GpuColumns<T>* uploaded) {
+Status LayOutColumns(Span<const GroupColumn<T>> columns, LaidOutColumns<T>* laid_out) {
+  constexpr int64_t kMaxRows = std::numeric_limits<uint32_t>::max();  // what keys of rows can hold
   for (const GroupColumn<T>& column : columns) {
-    GpuColumn<T> laid_out;
-    laid_out.column = column;
-    laid_out.first_pair = uploaded->num_pairs;
-    laid_out.first_row = uploaded->num_rows;
-    laid_out.pair_blocks =
-        TakeBlocks(column.nnz(), GpuColumn<T>::kItemsPerBlock, &uploaded->num_pair_blocks);
-    laid_out.row_blocks =
-        TakeBlocks(column.num_rows, GpuColumn<T>::kItemsPerBlock, &uploaded->num_row_blocks);
-    uploaded->num_pairs += column.nnz();
-    uploaded->on_host.push_back(laid_out);
-    // What keys of rows can hold.
-    constexpr int64_t kMaxRows = std::numeric_limits<uint32_t>::max();
-    if (__builtin_add_overflow(uploaded->num_rows, column.num_rows, &uploaded->num_rows) ||
-        uploaded->num_rows >= kMaxRows) {
+    GpuColumn<T> added;
+    added.column = column;
+    added.first_pair = laid_out->num_pairs;
+    added.first_row = laid_out->num_rows;
+    added.pair_blocks =
+        TakeBlocks(column.nnz(), GpuColumn<T>::kItemsPerBlock, &laid_out->num_pair_blocks);
+    added.row_blocks =
+        TakeBlocks(column.num_rows, GpuColumn<T>::kItemsPerBlock, &laid_out->num_row_blocks);
+    laid_out->columns.push_back(added);
+    laid_out->num_pairs += column.nnz();
+    if (__builtin_add_overflow(laid_out->num_rows, column.num_rows, &laid_out->num_rows) ||
+        laid_out->num_rows >= kMaxRows) {
       return ResourceExhausted("cannot make ", column.num_rows, " rows; use a smaller batch");
     }
   }
-  FE_RETURN_IF_ERROR(CheckNumPairs(uploaded->num_pairs));
-  return Upload<GpuColumn<T>>(exec, AsSpan(uploaded->on_host), &uploaded->columns);
+  return CheckNumPairs(laid_out->num_pairs);
 }
 
 template <typename T>
-Status CountPairs(const GpuExec& exec, const GpuColumns<T>& columns, Span<int32_t> counts) {
+Status CountPairs(const GpuExec& exec, const LaidOutColumns<T>& laid_out,
+                  const DeviceBuffer<GpuColumn<T>>& device_columns, Span<int32_t> counts) {
   FE_RETURN_IF_ERROR(Fill(exec, 0, counts));
-  return LaunchBlocks(exec, columns.num_pair_blocks, CountPairsKernel<T>, columns.columns.data(),
-                      columns.columns.size(), counts.data);
+  return LaunchBlocks(exec, laid_out.num_pair_blocks, CountPairsKernel<T>, device_columns.data(),
+                      device_columns.size(), counts.data);
 }
 
 template <typename T>
-Status GroupColumnsByRow(const GpuExec& exec, const GpuColumns<T>& columns, bool are_sorted,
+Status GroupColumnsByRow(const GpuExec& exec, const LaidOutColumns<T>& laid_out,
+                         const DeviceBuffer<GpuColumn<T>>& device_columns, bool are_sorted,
                          GpuPairGroups* groups) {
   DeviceBuffer<uint32_t> keys;
-  FE_RETURN_IF_ERROR(keys.Allocate(exec, columns.num_pairs));
-  FE_RETURN_IF_ERROR(LaunchBlocks(exec, columns.num_pair_blocks, RowKeysKernel<T>,
-                                  columns.columns.data(), columns.columns.size(), keys.data()));
-  return GroupByKey(exec, keys.span(), columns.num_rows, are_sorted, groups);
+  FE_RETURN_IF_ERROR(keys.Allocate(exec, laid_out.num_pairs));
+  FE_RETURN_IF_ERROR(LaunchBlocks(exec, laid_out.num_pair_blocks, RowKeysKernel<T>,
+                                  device_columns.data(), device_columns.size(), keys.data()));
+  return GroupByKey(exec, keys.span(), laid_out.num_rows, are_sorted, groups);
 }
 
 template <typename T>
@@ -170,7 +171,7 @@ Status StartCheck(const GpuExec& exec, Span<const GroupColumn<T>> columns, Colum
                   Readback* readback) {
   FE_RETURN_IF_ERROR(CheckColumnSizes(columns));
   if (columns.empty()) return Status();
-  // Not UploadColumns: numbers of rows may be anything where a column has no values.
+  // Not LayOutColumns: numbers of rows may be anything where a column has no values.
   std::vector<GpuColumn<T>> scanned(static_cast<size_t>(columns.size));
   int64_t num_blocks = 0;
   for (size_t c = 0; c < scanned.size(); ++c) {
@@ -214,9 +215,11 @@ Status CheckColumns(const GpuExec& exec, Span<const GroupColumn<T>> columns,
 }
 
 #define FE_INSTANTIATE(T)                                                                          \
-  template Status UploadColumns(const GpuExec&, Span<const GroupColumn<T>>, GpuColumns<T>*);       \
-  template Status CountPairs(const GpuExec&, const GpuColumns<T>&, Span<int32_t>);                 \
-  template Status GroupColumnsByRow(const GpuExec&, const GpuColumns<T>&, bool, GpuPairGroups*);   \
+  template Status LayOutColumns(Span<const GroupColumn<T>>, LaidOutColumns<T>*);                   \
+  template Status CountPairs(const GpuExec&, const LaidOutColumns<T>&,                             \
+                             const DeviceBuffer<GpuColumn<T>>&, Span<int32_t>);                    \
+  template Status GroupColumnsByRow(const GpuExec&, const LaidOutColumns<T>&,                      \
+                                    const DeviceBuffer<GpuColumn<T>>&, bool, GpuPairGroups*);      \
   template Status StartCheck(const GpuExec&, Span<const GroupColumn<T>>, ColumnCheck*, Readback*); \
   template Status FinishCheck(const GpuExec&, Span<const GroupColumn<T>>, const ColumnCheck&,      \
                               std::vector<PairOrder>*);                                            \

@@ -73,27 +73,28 @@ struct GpuColumn {
   }
 };
 
+// In host memory: who has kernels that read `columns` uploads them.
 template <typename T>
-struct GpuColumns {
-  DeviceBuffer<GpuColumn<T>> columns;
-  std::vector<GpuColumn<T>> on_host;
+struct LaidOutColumns {
+  std::vector<GpuColumn<T>> columns;
   int64_t num_pairs = 0, num_rows = 0;
   int64_t num_pair_blocks = 0, num_row_blocks = 0;
 };
 
-// Lays the columns end to end and copies what describes them. The columns' sizes were checked.
+// Lays columns whose sizes were checked end to end.
 template <typename T>
-Status UploadColumns(const GpuExec& exec, Span<const GroupColumn<T>> columns,
-                     GpuColumns<T>* uploaded);
+Status LayOutColumns(Span<const GroupColumn<T>> columns, LaidOutColumns<T>* laid_out);
 
 // Writes counts [num_rows]: how many pairs are usable of each row of all columns.
 template <typename T>
-Status CountPairs(const GpuExec& exec, const GpuColumns<T>& columns, Span<int32_t> counts);
+Status CountPairs(const GpuExec& exec, const LaidOutColumns<T>& laid_out,
+                  const DeviceBuffer<GpuColumn<T>>& device_columns, Span<int32_t> counts);
 
 // The pairs of all columns by row, those with a row out of range anywhere: splits [num_rows + 1],
 // and `order` [num_pairs] or, where they came that way, nothing.
 template <typename T>
-Status GroupColumnsByRow(const GpuExec& exec, const GpuColumns<T>& columns, bool are_sorted,
+Status GroupColumnsByRow(const GpuExec& exec, const LaidOutColumns<T>& laid_out,
+                         const DeviceBuffer<GpuColumn<T>>& device_columns, bool are_sorted,
                          GpuPairGroups* groups);
 
 }  // namespace fused_embedding

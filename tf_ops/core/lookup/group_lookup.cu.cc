@@ -158,12 +158,12 @@ bool IsFullWidth(const GroupColumn<T>& column, const CombinedOut<T>& out) {
 
 // Rows of no values need no work, however many there are.
 template <typename T>
-std::vector<GroupColumn<T>> WithValues(Span<const GroupColumn<T>> columns) {
+Status LayOutWithValues(Span<const GroupColumn<T>> columns, LaidOutColumns<T>* laid_out) {
   std::vector<GroupColumn<T>> with_values(columns.begin(), columns.end());
   for (GroupColumn<T>& column : with_values) {
     if (column.dim == 0) column.num_rows = column.ids.size = 0;
   }
-  return with_values;
+  return LayOutColumns<T>(AsSpan(with_values), laid_out);
 }
 
 }  // namespace
@@ -178,23 +178,23 @@ Status PlanGroupLookup(const GpuExec& exec, Span<const GroupColumn<T>> columns,
     are_sorted &= plan->orders[static_cast<size_t>(c)].is_sorted || columns[c].dim == 0;
   }
   if (are_one_hot) return Status();
-  GpuColumns<T> uploaded;
-  const std::vector<GroupColumn<T>> with_values = WithValues(columns);
-  FE_RETURN_IF_ERROR(UploadColumns<T>(exec, AsSpan(with_values), &uploaded));
-  return GroupColumnsByRow(exec, uploaded, are_sorted, &plan->by_row);
+  LaidOutColumns<T> laid_out;
+  DeviceBuffer<GpuColumn<T>> device_columns;
+  FE_RETURN_IF_ERROR(LayOutWithValues(columns, &laid_out));
+  FE_RETURN_IF_ERROR(Upload<GpuColumn<T>>(exec, AsSpan(laid_out.columns), &device_columns));
+  return GroupColumnsByRow(exec, laid_out, device_columns, are_sorted, &plan->by_row);
 }
 
 template <typename T>
 Status RunGroupLookup(const GpuExec& exec, Span<const GroupColumn<T>> columns,
                       const GpuGroupPlan<T>& plan, Span<const CombinedOut<T>> combined) {
-  GpuColumns<T> uploaded;
-  const std::vector<GroupColumn<T>> with_values = WithValues(columns);
-  FE_RETURN_IF_ERROR(UploadColumns<T>(exec, AsSpan(with_values), &uploaded));
-  std::vector<ColumnRun<T>> runs(uploaded.on_host.size());
+  LaidOutColumns<T> laid_out;
+  FE_RETURN_IF_ERROR(LayOutWithValues(columns, &laid_out));
+  std::vector<ColumnRun<T>> runs(laid_out.columns.size());
   int64_t num_copy_blocks = 0, num_combine_blocks = 0, num_clip_blocks = 0;
   for (size_t c = 0; c < runs.size(); ++c) {
     ColumnRun<T>& run = runs[c];
-    run.laid_out = uploaded.on_host[c];
+    run.laid_out = laid_out.columns[c];
     const GroupColumn<T>& column = run.laid_out.column;
     run.out = combined[static_cast<int64_t>(c)];
     run.is_one_hot = plan.orders[c].is_one_hot;
@@ -212,7 +212,7 @@ Status RunGroupLookup(const GpuExec& exec, Span<const GroupColumn<T>> columns,
   DeviceBuffer<ColumnRun<T>> device_runs;
   DeviceBuffer<ComputeType<T>> clip_scale;
   FE_RETURN_IF_ERROR(Upload<ColumnRun<T>>(exec, AsSpan(runs), &device_runs));
-  if (num_clip_blocks > 0) FE_RETURN_IF_ERROR(clip_scale.Allocate(exec, uploaded.num_pairs));
+  if (num_clip_blocks > 0) FE_RETURN_IF_ERROR(clip_scale.Allocate(exec, laid_out.num_pairs));
   FE_RETURN_IF_ERROR(LaunchBlocks(exec, num_clip_blocks, ClipColumnsKernel<T>, device_runs.data(),
                                   device_runs.size(), clip_scale.data()));
   const ColumnGroups<T> groups = {plan.by_row.splits.data(), plan.by_row.order.data(),

@@ -189,7 +189,7 @@ Positions<T> PositionsOf(const GpuGroupGradPlan<T>& plan) {
 
 // The columns of one table after those of another, each laid out.
 template <typename T>
-Status LayOut(const GpuExec& exec, const GroupGradInput<T>& in, GpuColumns<T>* uploaded,
+Status LayOut(const GroupGradInput<T>& in, LaidOutColumns<T>* laid_out,
               std::vector<GradColumn<T>>* columns, GpuGroupGradPlan<T>* plan) {
   std::vector<int64_t> order(static_cast<size_t>(in.columns.size));
   std::iota(order.begin(), order.end(), int64_t{0});
@@ -198,11 +198,11 @@ Status LayOut(const GpuExec& exec, const GroupGradInput<T>& in, GpuColumns<T>* u
   });
   std::vector<GroupColumn<T>> by_table;
   for (const int64_t c : order) by_table.push_back(in.columns[c]);
-  FE_RETURN_IF_ERROR(UploadColumns<T>(exec, AsSpan(by_table), uploaded));
+  FE_RETURN_IF_ERROR(LayOutColumns<T>(AsSpan(by_table), laid_out));
   plan->tables.assign(static_cast<size_t>(in.num_tables), {});
   for (size_t i = 0; i < order.size(); ++i) {
     GradColumn<T> column;
-    static_cast<GpuColumn<T>&>(column) = uploaded->on_host[i];
+    static_cast<GpuColumn<T>&>(column) = laid_out->columns[i];
     column.grad = in.combined_grads[order[i]];
     column.first_position = plan->num_positions;
     // A sum of int32 numbers, for they were checked, and of 2^32 rows at most.
@@ -220,33 +220,36 @@ Status LayOut(const GpuExec& exec, const GroupGradInput<T>& in, GpuColumns<T>* u
 
 // Fills plan->ids, is_used and pairs.
 template <typename T>
-Status CollectPairs(const GpuExec& exec, const GpuColumns<T>& uploaded,
+Status CollectPairs(const GpuExec& exec, const LaidOutColumns<T>& laid_out,
                     const DeviceBuffer<GradColumn<T>>& columns, GpuGroupGradPlan<T>* plan) {
   bool needs_rows = false;
-  for (const GpuColumn<T>& column : uploaded.on_host) {
+  for (const GpuColumn<T>& column : laid_out.columns) {
     needs_rows |= column.column.combiner != Combiner::kSum && !column.column.weights.empty();
   }
+  DeviceBuffer<GpuColumn<T>> plain_columns;
+  FE_RETURN_IF_ERROR(Upload<GpuColumn<T>>(exec, AsSpan(laid_out.columns), &plain_columns));
   GpuPairGroups by_row;
   if (needs_rows) {
     // Whether rows decrease is not known yet, and to wait for it would take longer than to sort.
-    FE_RETURN_IF_ERROR(GroupColumnsByRow(exec, uploaded, /*are_sorted=*/false, &by_row));
+    FE_RETURN_IF_ERROR(
+        GroupColumnsByRow(exec, laid_out, plain_columns, /*are_sorted=*/false, &by_row));
   }
   DeviceBuffer<int32_t> counts;
   DeviceBuffer<ComputeType<T>> row_scale;
-  FE_RETURN_IF_ERROR(counts.Allocate(exec, uploaded.num_rows));
-  FE_RETURN_IF_ERROR(row_scale.Allocate(exec, uploaded.num_rows));
-  FE_RETURN_IF_ERROR(CountPairs(exec, uploaded, counts.span()));
+  FE_RETURN_IF_ERROR(counts.Allocate(exec, laid_out.num_rows));
+  FE_RETURN_IF_ERROR(row_scale.Allocate(exec, laid_out.num_rows));
+  FE_RETURN_IF_ERROR(CountPairs(exec, laid_out, plain_columns, counts.span()));
   FE_RETURN_IF_ERROR(LaunchBlocks(
-      exec, uploaded.num_row_blocks, RowScalesKernel<T>, columns.data(), columns.size(),
+      exec, laid_out.num_row_blocks, RowScalesKernel<T>, columns.data(), columns.size(),
       counts.data(), PairsOfRows{by_row.splits.data(), by_row.order.data()}, row_scale.data()));
   FE_RETURN_IF_ERROR(plan->ids.Allocate(exec, plan->num_positions));
   FE_RETURN_IF_ERROR(plan->is_used.Allocate(exec, plan->num_positions));
   FE_RETURN_IF_ERROR(plan->pairs.Allocate(exec, plan->num_positions));
   FE_RETURN_IF_ERROR(Fill(exec, false, plan->is_used.span()));
-  FE_RETURN_IF_ERROR(LaunchBlocks(exec, uploaded.num_pair_blocks, CollectPairsKernel<T>,
+  FE_RETURN_IF_ERROR(LaunchBlocks(exec, laid_out.num_pair_blocks, CollectPairsKernel<T>,
                                   columns.data(), columns.size(), row_scale.data(),
                                   PositionsOf(*plan)));
-  return LaunchBlocks(exec, uploaded.num_row_blocks, CollectFilledKernel<T>, columns.data(),
+  return LaunchBlocks(exec, laid_out.num_row_blocks, CollectFilledKernel<T>, columns.data(),
                       columns.size(), counts.data(), PositionsOf(*plan));
 }
 
@@ -327,12 +330,12 @@ Status PlanGroupLookupGrad(const GpuExec& exec, const GroupGradInput<T>& in,
   ColumnCheck check;
   Readback readback;
   FE_RETURN_IF_ERROR(StartCheck(exec, in.columns, &check, &readback));
-  GpuColumns<T> uploaded;
+  LaidOutColumns<T> laid_out;
   std::vector<GradColumn<T>> columns;
-  FE_RETURN_IF_ERROR(LayOut(exec, in, &uploaded, &columns, plan));
+  FE_RETURN_IF_ERROR(LayOut(in, &laid_out, &columns, plan));
   DeviceBuffer<GradColumn<T>> device_columns;
   FE_RETURN_IF_ERROR(Upload<GradColumn<T>>(exec, AsSpan(columns), &device_columns));
-  FE_RETURN_IF_ERROR(CollectPairs(exec, uploaded, device_columns, plan));
+  FE_RETURN_IF_ERROR(CollectPairs(exec, laid_out, device_columns, plan));
   FE_RETURN_IF_ERROR(Clip(exec, &columns, plan));
   DeviceBuffer<int32_t> device_numbers;
   FE_RETURN_IF_ERROR(Number(exec, plan, &device_numbers));

@@ -71,24 +71,24 @@ __global__ void FinishColumnsKernel(const WeightedColumn<T>* __restrict__ column
 
 // The columns whose gradient is wanted.
 template <typename T>
-std::vector<WeightedColumn<T>> LayOut(const GpuColumns<T>& uploaded,
+std::vector<WeightedColumn<T>> LayOut(const LaidOutColumns<T>& laid_out,
                                       Span<const CombinedGrad<T>> combined_grads,
                                       const std::vector<int64_t>& wanted,
                                       Span<ComputeType<T>* const> weights_grads,
                                       int64_t* num_dot_blocks) {
   std::vector<WeightedColumn<T>> columns;
   for (size_t i = 0; i < wanted.size(); ++i) {
-    WeightedColumn<T> laid_out;
-    static_cast<GpuColumn<T>&>(laid_out) = uploaded.on_host[i];
-    laid_out.combined_grad = combined_grads[wanted[i]];
-    laid_out.weights_grad = weights_grads[wanted[i]];
-    const GroupColumn<T>& column = laid_out.column;
-    laid_out.is_full_width =
-        HasFullWidth<T>(column.dim, laid_out.combined_grad.address_bits() |
+    WeightedColumn<T> weighted;
+    static_cast<GpuColumn<T>&>(weighted) = laid_out.columns[i];
+    weighted.combined_grad = combined_grads[wanted[i]];
+    weighted.weights_grad = weights_grads[wanted[i]];
+    const GroupColumn<T>& column = weighted.column;
+    weighted.is_full_width =
+        HasFullWidth<T>(column.dim, weighted.combined_grad.address_bits() |
                                         reinterpret_cast<uintptr_t>(column.table));
-    laid_out.num_lanes = NumLanes(laid_out.is_full_width ? column.dim / kFullWidth<T> : column.dim);
-    laid_out.dot_blocks = TakeBlocks(column.nnz(), kBlockSize / laid_out.num_lanes, num_dot_blocks);
-    columns.push_back(laid_out);
+    weighted.num_lanes = NumLanes(weighted.is_full_width ? column.dim / kFullWidth<T> : column.dim);
+    weighted.dot_blocks = TakeBlocks(column.nnz(), kBlockSize / weighted.num_lanes, num_dot_blocks);
+    columns.push_back(weighted);
   }
   return columns;
 }
@@ -109,21 +109,24 @@ Status GroupLookupWeightsGrad(const GpuExec& exec, Span<const GroupColumn<T>> co
     wanted.push_back(c);
     needs_rows |= columns[c].combiner != Combiner::kSum;
   }
-  GpuColumns<T> uploaded;
-  FE_RETURN_IF_ERROR(UploadColumns<T>(exec, AsSpan(with_weights), &uploaded));
+  LaidOutColumns<T> laid_out;
+  FE_RETURN_IF_ERROR(LayOutColumns<T>(AsSpan(with_weights), &laid_out));
   int64_t num_dot_blocks = 0;
-  const std::vector<WeightedColumn<T>> laid_out =
-      LayOut(uploaded, combined_grads, wanted, weights_grads, &num_dot_blocks);
-  DeviceBuffer<WeightedColumn<T>> device_columns;
-  FE_RETURN_IF_ERROR(Upload<WeightedColumn<T>>(exec, AsSpan(laid_out), &device_columns));
-  FE_RETURN_IF_ERROR(LaunchBlocks(exec, num_dot_blocks, DotColumnsKernel<T>, device_columns.data(),
-                                  device_columns.size()));
+  const std::vector<WeightedColumn<T>> weighted =
+      LayOut(laid_out, combined_grads, wanted, weights_grads, &num_dot_blocks);
+  DeviceBuffer<WeightedColumn<T>> device_weighted;
+  FE_RETURN_IF_ERROR(Upload<WeightedColumn<T>>(exec, AsSpan(weighted), &device_weighted));
+  FE_RETURN_IF_ERROR(LaunchBlocks(exec, num_dot_blocks, DotColumnsKernel<T>, device_weighted.data(),
+                                  device_weighted.size()));
   if (!needs_rows) return Status();
   // Whether rows decrease is not known, and to wait for it would take longer than to sort.
   GpuPairGroups by_row;
-  FE_RETURN_IF_ERROR(GroupColumnsByRow(exec, uploaded, /*are_sorted=*/false, &by_row));
-  return LaunchBlocks(exec, uploaded.num_row_blocks, FinishColumnsKernel<T>, device_columns.data(),
-                      device_columns.size(), by_row.splits.data(), by_row.order.data());
+  DeviceBuffer<GpuColumn<T>> device_columns;
+  FE_RETURN_IF_ERROR(Upload<GpuColumn<T>>(exec, AsSpan(laid_out.columns), &device_columns));
+  FE_RETURN_IF_ERROR(
+      GroupColumnsByRow(exec, laid_out, device_columns, /*are_sorted=*/false, &by_row));
+  return LaunchBlocks(exec, laid_out.num_row_blocks, FinishColumnsKernel<T>, device_weighted.data(),
+                      device_weighted.size(), by_row.splits.data(), by_row.order.data());
 }
 
 #define FE_INSTANTIATE(T)                                                            \
