@@ -1,6 +1,5 @@
 #include "tf_ops/core/lookup/device_inputs.h"
 
-#include <limits>
 #include <vector>
 
 #include "tf_ops/core/base/cuda/kernel.cu.h"
@@ -8,9 +7,6 @@
 
 namespace fused_embedding {
 namespace {
-
-using Position = unsigned long long;
-constexpr Position kNone = std::numeric_limits<Position>::max();
 
 __global__ void LocateKernel(const ShardRows* __restrict__ shards, int64_t num_shards,
                              int64_t row_bytes, const int32_t* __restrict__ permutation,
@@ -39,29 +35,26 @@ __device__ inline int64_t RowOfEntry(const int32_t* entry, const int64_t* first_
 // first_entry[row] is the first entry that stands for it.
 __global__ void ClaimRowsKernel(Span<const int32_t> permutation,
                                 const int64_t* __restrict__ first_rows, int64_t num_shards,
-                                Position* first_entry, Position* first_bad) {
+                                FirstPosition* first_entry, FirstPosition* first_bad) {
   for (int64_t u = ThreadOfGrid(); 2 * u < permutation.size; u += NumThreadsOfGrid()) {
     const int64_t row = RowOfEntry(permutation.data + 2 * u, first_rows, num_shards);
-    atomicMin(row < 0 ? first_bad : first_entry + row, static_cast<Position>(u));
+    (row < 0 ? first_bad : first_entry + row)->Add(u);
   }
 }
 
 __global__ void FindRepeatedKernel(Span<const int32_t> permutation,
                                    const int64_t* __restrict__ first_rows, int64_t num_shards,
-                                   const Position* __restrict__ first_entry, Position* first_bad) {
+                                   const FirstPosition* __restrict__ first_entry,
+                                   FirstPosition* first_bad) {
   for (int64_t u = ThreadOfGrid(); 2 * u < permutation.size; u += NumThreadsOfGrid()) {
     const int64_t row = RowOfEntry(permutation.data + 2 * u, first_rows, num_shards);
-    if (row >= 0 && first_entry[row] != static_cast<Position>(u)) {
-      atomicMin(first_bad, static_cast<Position>(u));
-    }
+    if (row >= 0 && first_entry[row].position() != u) first_bad->Add(u);
   }
 }
 
-__global__ void FindDecreaseKernel(RowIds rows, Position* first_bad) {
+__global__ void FindDecreaseKernel(RowIds rows, FirstPosition* first_bad) {
   for (int64_t i = ThreadOfGrid(); i < rows.size; i += NumThreadsOfGrid()) {
-    if (rows[i] < 0 || (i > 0 && rows[i] < rows[i - 1])) {
-      atomicMin(first_bad, static_cast<Position>(i));
-    }
+    if (rows[i] < 0 || (i > 0 && rows[i] < rows[i - 1])) first_bad->Add(i);
   }
 }
 
@@ -109,41 +102,39 @@ Status CheckPermutation(const GpuExec& exec, Span<const int64_t> shard_sizes,
   for (const int64_t size : shard_sizes) first_rows.push_back(first_rows.back() + size);
   const int64_t num_shards = shard_sizes.size, num_entries = permutation.size / 2;
   DeviceBuffer<int64_t> device_first_rows;
-  DeviceBuffer<Position> first_entry;  // of each row; then the first that is wrong
+  DeviceBuffer<FirstPosition> first_entry;  // of each row; then the first that is wrong
   FE_RETURN_IF_ERROR(Upload<int64_t>(exec, AsSpan(first_rows), &device_first_rows));
-  FE_RETURN_IF_ERROR(first_entry.Allocate(exec, first_rows.back() + 1));
-  FE_RETURN_IF_ERROR(Fill(exec, 0xff, first_entry.span()));
-  Position* device_bad = first_entry.data() + first_rows.back();
+  FE_RETURN_IF_ERROR(AllocateFirst(exec, first_rows.back() + 1, &first_entry));
+  FirstPosition* device_bad = first_entry.data() + first_rows.back();
   FE_RETURN_IF_ERROR(Launch(exec, num_entries, ClaimRowsKernel, permutation,
                             device_first_rows.data(), num_shards, first_entry.data(), device_bad));
   FE_RETURN_IF_ERROR(Launch(exec, num_entries, FindRepeatedKernel, permutation,
                             device_first_rows.data(), num_shards, first_entry.data(), device_bad));
-  Position first_bad = kNone;
+  FirstPosition first_bad;
   FE_RETURN_IF_ERROR(ReadValue(exec, device_bad, &first_bad));
-  if (first_bad == kNone) return Status();
+  if (!first_bad.is_found()) return Status();
   int32_t entry[2] = {0, 0};
   Readback readback;
-  readback.Add<int32_t>(permutation.data + 2 * first_bad, {entry, 2});
+  readback.Add<int32_t>(permutation.data + 2 * first_bad.position(), {entry, 2});
   FE_RETURN_IF_ERROR(readback.Wait(exec));
   const bool exists =
       entry[0] >= 0 && entry[0] < num_shards && entry[1] >= 0 && entry[1] < shard_sizes[entry[0]];
-  return BadPermutation(static_cast<int64_t>(first_bad), entry[0], entry[1], exists);
+  return BadPermutation(first_bad.position(), entry[0], entry[1], exists);
 }
 
 Status LastRowOf(const GpuExec& exec, const RowIds& rows, int64_t* last) {
   *last = -1;
   if (rows.size == 0) return Status();
-  DeviceBuffer<Position> device_bad;
-  FE_RETURN_IF_ERROR(device_bad.Allocate(exec, 1));
-  FE_RETURN_IF_ERROR(Fill(exec, 0xff, device_bad.span()));
+  DeviceBuffer<FirstPosition> device_bad;
+  FE_RETURN_IF_ERROR(AllocateFirst(exec, 1, &device_bad));
   FE_RETURN_IF_ERROR(Launch(exec, rows.size, FindDecreaseKernel, rows, device_bad.data()));
-  Position first_bad = kNone;
+  FirstPosition first_bad;
   Readback readback;
-  readback.Add<Position>(device_bad.data(), {&first_bad, 1});
+  readback.Add<FirstPosition>(device_bad.data(), {&first_bad, 1});
   readback.Add<int64_t>(rows.data + (rows.size - 1) * rows.stride, {last, 1});
   FE_RETURN_IF_ERROR(readback.Wait(exec));
-  if (first_bad == kNone) return Status();
-  const int64_t position = static_cast<int64_t>(first_bad);
+  if (!first_bad.is_found()) return Status();
+  const int64_t position = first_bad.position();
   const int64_t* bad_row = rows.data + position * rows.stride;
   int64_t row = 0, previous = -1;
   FE_RETURN_IF_ERROR(ReadValue(exec, bad_row, &row));

@@ -1,7 +1,5 @@
 #include "tf_ops/core/lookup/gather.h"
 
-#include <limits>
-
 #include "tf_ops/core/base/cuda/kernel.cu.h"
 #include "tf_ops/core/base/cuda/launch.cu.h"
 
@@ -62,9 +60,9 @@ Status GatherVectors(const GpuExec& exec, const TableView& table, Span<const Id>
 
 template <typename Id>
 __global__ void FindBadIdKernel(const Id* __restrict__ ids, int64_t num_ids, int64_t num_rows,
-                                unsigned long long* first_bad) {
+                                FirstPosition* first_bad) {
   for (int64_t i = ThreadOfGrid(); i < num_ids; i += NumThreadsOfGrid()) {
-    if (!IsIndex(ids[i], num_rows)) atomicMin(first_bad, static_cast<unsigned long long>(i));
+    if (!IsIndex(ids[i], num_rows)) first_bad->Add(i);
   }
 }
 
@@ -84,19 +82,16 @@ Status Gather(const GpuExec& exec, const TableView& table, Span<const Id> ids, c
 
 template <typename Id>
 Status CheckIds(const GpuExec& exec, int64_t num_rows, Span<const Id> ids) {
-  using Position = unsigned long long;
-  constexpr Position kNone = std::numeric_limits<Position>::max();
-  DeviceBuffer<Position> device_bad;
-  FE_RETURN_IF_ERROR(device_bad.Allocate(exec, 1));
-  FE_RETURN_IF_ERROR(Fill(exec, 0xff, device_bad.span()));
+  DeviceBuffer<FirstPosition> device_bad;
+  FE_RETURN_IF_ERROR(AllocateFirst(exec, 1, &device_bad));
   FE_RETURN_IF_ERROR(
       Launch(exec, ids.size, FindBadIdKernel<Id>, ids.data, ids.size, num_rows, device_bad.data()));
-  Position first_bad = kNone;
+  FirstPosition first_bad;
   FE_RETURN_IF_ERROR(ReadValue(exec, device_bad.data(), &first_bad));
-  if (first_bad == kNone) return Status();
+  if (!first_bad.is_found()) return Status();
   Id id = 0;
-  FE_RETURN_IF_ERROR(ReadValue(exec, ids.data + first_bad, &id));
-  return NoSuchRow(id, static_cast<int64_t>(first_bad), num_rows);
+  FE_RETURN_IF_ERROR(ReadValue(exec, ids.data + first_bad.position(), &id));
+  return NoSuchRow(id, first_bad.position(), num_rows);
 }
 
 #define FE_INSTANTIATE(Id)                                                         \

@@ -10,9 +10,6 @@
 namespace fused_embedding {
 namespace {
 
-using Position = unsigned long long;
-constexpr Position kNone = ColumnReport::kNone;
-
 // What a scan of pairs saw, as bits.
 constexpr uint32_t kDecreasingRow = 1;
 constexpr uint32_t kNotOneHot = 2;
@@ -27,15 +24,13 @@ __global__ void CheckColumnsKernel(const GpuColumn<T>* __restrict__ columns, int
   uint32_t seen = 0;
   of_block.ForEachPair([&](int64_t i) {
     const int64_t row = column.row_ids[i];
-    if (!IsIndex(row, column.num_rows)) {
-      atomicMin(&report->first_bad_row, static_cast<Position>(i));
-    }
+    if (!IsIndex(row, column.num_rows)) report->first_bad_row.Add(i);
     if (i > 0 && column.row_ids[i - 1] > row) seen |= kDecreasingRow;
     if (row != i) seen |= kNotOneHot;
     if (!column.IsKept(i)) {
       seen |= kPrunedPair;
     } else if (!column.ids_are_keys && !IsIndex(column.ids[i], column.table_rows)) {
-      atomicMin(&report->first_bad_id, static_cast<Position>(i));
+      report->first_bad_id.Add(i);
     }
   });
   // Most threads have nothing to add to what others said.
@@ -63,9 +58,10 @@ __global__ void RowKeysKernel(const GpuColumn<T>* __restrict__ columns, int64_t 
   });
 }
 
-__global__ void FindZeroKernel(const int32_t* __restrict__ counts, int64_t size, Position* first) {
+__global__ void FindZeroKernel(const int32_t* __restrict__ counts, int64_t size,
+                               FirstPosition* first) {
   for (int64_t i = ThreadOfGrid(); i < size; i += NumThreadsOfGrid()) {
-    if (counts[i] == 0) atomicMin(first, static_cast<Position>(i));
+    if (counts[i] == 0) first->Add(i);
   }
 }
 
@@ -81,33 +77,32 @@ Status CheckFilledId(const GpuExec& exec, const GroupColumn<T>& column) {
   LaidOutColumns<T> laid_out;
   DeviceBuffer<GpuColumn<T>> columns;
   DeviceBuffer<int32_t> counts;
-  DeviceBuffer<Position> device_first;
+  DeviceBuffer<FirstPosition> device_first;
   FE_RETURN_IF_ERROR(LayOutColumns<T>({&any_id, 1}, &laid_out));
   FE_RETURN_IF_ERROR(Upload<GpuColumn<T>>(exec, AsSpan(laid_out.columns), &columns));
   FE_RETURN_IF_ERROR(counts.Allocate(exec, column.num_rows));
-  FE_RETURN_IF_ERROR(device_first.Allocate(exec, 1));
-  FE_RETURN_IF_ERROR(Fill(exec, 0xff, device_first.span()));
+  FE_RETURN_IF_ERROR(AllocateFirst(exec, 1, &device_first));
   FE_RETURN_IF_ERROR(CountPairs(exec, laid_out, columns, counts.span()));
   FE_RETURN_IF_ERROR(Launch(exec, column.num_rows, FindZeroKernel, counts.data(), column.num_rows,
                             device_first.data()));
-  Position first = kNone;
+  FirstPosition first;
   FE_RETURN_IF_ERROR(ReadValue(exec, device_first.data(), &first));
-  if (first == kNone) return Status();
-  return NoSuchFilledId(column.filled_id(), static_cast<int64_t>(first), column.table_rows);
+  if (!first.is_found()) return Status();
+  return NoSuchFilledId(column.filled_id(), first.position(), column.table_rows);
 }
 
 // The error that a report tells of, with the value that was found.
 template <typename T>
 Status CheckReport(const GpuExec& exec, const GroupColumn<T>& column, const ColumnReport& report) {
-  if (report.first_bad_row != kNone) {
-    const int64_t position = static_cast<int64_t>(report.first_bad_row);
+  if (report.first_bad_row.is_found()) {
+    const int64_t position = report.first_bad_row.position();
     int64_t row = 0;
     FE_RETURN_IF_ERROR(
         ReadValue(exec, &column.row_ids.data[position * column.row_ids.stride], &row));
     return NoSuchRowId(column.row_ids.name, position, row, column.num_rows);
   }
-  if (report.first_bad_id != kNone) {
-    const int64_t position = static_cast<int64_t>(report.first_bad_id);
+  if (report.first_bad_id.is_found()) {
+    const int64_t position = report.first_bad_id.position();
     int32_t id32 = 0;
     int64_t id = 0;
     if (column.ids.is_int32) {

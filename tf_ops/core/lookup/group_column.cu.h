@@ -16,9 +16,7 @@ namespace fused_embedding {
 
 // What a scan of a column's pairs saw.
 struct ColumnReport {
-  static constexpr unsigned long long kNone = ~0ull;
-  unsigned long long first_bad_row = kNone;  // positions
-  unsigned long long first_bad_id = kNone;
+  FirstPosition first_bad_row, first_bad_id;
   uint32_t seen = 0;  // bits, see group_column.cu.cc
 };
 

@@ -1,6 +1,5 @@
 #include "tf_ops/core/lookup/partition.cu.h"
 
-#include <limits>
 #include <vector>
 
 #include "tf_ops/core/base/cuda/algorithm.h"
@@ -9,14 +8,11 @@
 namespace fused_embedding {
 namespace {
 
-using Position = unsigned long long;
-constexpr Position kNone = std::numeric_limits<Position>::max();
-
 __global__ void FindShardKernel(Span<const int64_t> ids, ShardMapView map,
-                                uint32_t* __restrict__ shard_of, Position* first_bad) {
+                                uint32_t* __restrict__ shard_of, FirstPosition* first_bad) {
   for (int64_t i = ThreadOfGrid(); i < ids.size; i += NumThreadsOfGrid()) {
     const int64_t shard = map.Shard(ids[i]);
-    if (shard < 0) atomicMin(first_bad, static_cast<Position>(i));
+    if (shard < 0) first_bad->Add(i);
     shard_of[i] = shard < 0 ? 0 : static_cast<uint32_t>(shard);
   }
 }
@@ -51,13 +47,12 @@ Status PlanPartition(const GpuExec& exec, const PartitionInput& in, Span<int32_t
   const int64_t num_shards = in.shard_rows.size;
   FE_RETURN_IF_ERROR(UploadShards(exec, in, map, plan));
   DeviceBuffer<uint32_t> shard_of;
-  DeviceBuffer<Position> device_bad;
+  DeviceBuffer<FirstPosition> device_bad;
   DeviceBuffer<int32_t> device_begins;
   SortedKeys sorted;
   FE_RETURN_IF_ERROR(shard_of.Allocate(exec, in.ids.size));
-  FE_RETURN_IF_ERROR(device_bad.Allocate(exec, 1));
+  FE_RETURN_IF_ERROR(AllocateFirst(exec, 1, &device_bad));
   FE_RETURN_IF_ERROR(device_begins.Allocate(exec, num_shards + 1));
-  FE_RETURN_IF_ERROR(Fill(exec, 0xff, device_bad.span()));
   FE_RETURN_IF_ERROR(Launch(exec, in.ids.size, FindShardKernel, in.ids, OnDevice(map, *plan),
                             shard_of.data(), device_bad.data()));
   FE_RETURN_IF_ERROR(SortByKey(exec, shard_of.span(), num_shards, &sorted));
@@ -65,16 +60,16 @@ Status PlanPartition(const GpuExec& exec, const PartitionInput& in, Span<int32_t
   FE_RETURN_IF_ERROR(Launch(exec, in.ids.size, PermuteKernel, sorted.keys.data(),
                             sorted.order.data(), in.ids.size, device_begins.data(),
                             permutation.data));
-  Position first_bad = kNone;
+  FirstPosition first_bad;
   std::vector<int32_t> begins(static_cast<size_t>(num_shards) + 1);
   Readback readback;
-  readback.Add<Position>(device_bad.data(), {&first_bad, 1});
+  readback.Add<FirstPosition>(device_bad.data(), {&first_bad, 1});
   readback.Add<int32_t>(device_begins.data(), AsSpan(begins));
   FE_RETURN_IF_ERROR(readback.Wait(exec));
-  if (first_bad != kNone) {
+  if (first_bad.is_found()) {
     int64_t id = 0;
-    FE_RETURN_IF_ERROR(ReadValue(exec, in.ids.data + first_bad, &id));
-    return map.NoShard(id, static_cast<int64_t>(first_bad));
+    FE_RETURN_IF_ERROR(ReadValue(exec, in.ids.data + first_bad.position(), &id));
+    return map.NoShard(id, first_bad.position());
   }
   for (size_t p = 0; p + 1 < begins.size(); ++p) {
     shard_sizes[static_cast<int64_t>(p)] = begins[p + 1] - begins[p];

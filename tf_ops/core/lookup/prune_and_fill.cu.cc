@@ -1,7 +1,5 @@
 #include "tf_ops/core/lookup/prune_and_fill.h"
 
-#include <limits>
-
 #include "tf_ops/core/base/cuda/algorithm.h"
 #include "tf_ops/core/base/cuda/kernel.cu.h"
 #include "tf_ops/core/base/cuda/launch.cu.h"
@@ -9,9 +7,6 @@
 
 namespace fused_embedding {
 namespace {
-
-using Position = unsigned long long;
-constexpr Position kNone = std::numeric_limits<Position>::max();
 
 // Flags have one element more than there are pairs, or rows, so that their sums end with the total.
 template <typename Weight>
@@ -23,11 +18,11 @@ __global__ void FlagKeptKernel(PruneAndFillInput<Weight> in, int32_t* __restrict
 
 template <typename Weight>
 __global__ void CheckRowsKernel(PruneAndFillInput<Weight> in, const int32_t* __restrict__ is_kept,
-                                bool* __restrict__ is_row_empty, Position* first_bad) {
+                                bool* __restrict__ is_row_empty, FirstPosition* first_bad) {
   for (int64_t i = ThreadOfGrid(); i < in.ids.size; i += NumThreadsOfGrid()) {
     const int64_t row = in.indices[2 * i];
     if (!IsIndex(row, in.num_rows)) {
-      atomicMin(first_bad, static_cast<Position>(i));
+      first_bad->Add(i);
     } else if (is_kept[i]) {
       is_row_empty[row] = false;  // whoever writes it
     }
@@ -107,28 +102,27 @@ template <typename Weight>
 Status PlanPruneAndFill(const GpuExec& exec, const PruneAndFillInput<Weight>& in,
                         Span<bool> is_row_empty, GpuPruneAndFillPlan* plan) {
   FE_RETURN_IF_ERROR(CheckSizes(in));
-  DeviceBuffer<Position> device_bad;
+  DeviceBuffer<FirstPosition> device_bad;
   DeviceBuffer<int32_t> is_kept;
-  FE_RETURN_IF_ERROR(device_bad.Allocate(exec, 1));
-  FE_RETURN_IF_ERROR(Fill(exec, 0xff, device_bad.span()));
+  FE_RETURN_IF_ERROR(AllocateFirst(exec, 1, &device_bad));
   FE_RETURN_IF_ERROR(Fill(exec, true, is_row_empty));
   FE_RETURN_IF_ERROR(CountKept(exec, in, &is_kept, &plan->kept_before));
   FE_RETURN_IF_ERROR(Launch(exec, in.ids.size, CheckRowsKernel<Weight>, in, is_kept.data(),
                             is_row_empty.data, device_bad.data()));
-  Position first_bad = kNone;
+  FirstPosition first_bad;
   plan->sizes = {};
   Readback readback;
-  readback.Add<Position>(device_bad.data(), {&first_bad, 1});
+  readback.Add<FirstPosition>(device_bad.data(), {&first_bad, 1});
   readback.Add<int64_t>(plan->kept_before.data() + in.ids.size, {&plan->sizes.num_kept, 1});
   if (in.fill) {
     FE_RETURN_IF_ERROR(CountFilled(exec, is_row_empty, &plan->filled_before));
     readback.Add<int64_t>(plan->filled_before.data() + in.num_rows, {&plan->sizes.num_filled, 1});
   }
   FE_RETURN_IF_ERROR(readback.Wait(exec));
-  if (first_bad == kNone) return Status();
+  if (!first_bad.is_found()) return Status();
   int64_t row = 0;
-  FE_RETURN_IF_ERROR(ReadValue(exec, in.indices.data + 2 * first_bad, &row));
-  return NoSuchRowId(kPruneAndFillRows, static_cast<int64_t>(first_bad), row, in.num_rows);
+  FE_RETURN_IF_ERROR(ReadValue(exec, in.indices.data + 2 * first_bad.position(), &row));
+  return NoSuchRowId(kPruneAndFillRows, first_bad.position(), row, in.num_rows);
 }
 
 template <typename Weight>

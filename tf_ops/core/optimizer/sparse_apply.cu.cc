@@ -1,7 +1,5 @@
 #include "tf_ops/core/optimizer/sparse_apply.h"
 
-#include <limits>
-
 #include "tf_ops/core/base/cuda/algorithm.h"
 #include "tf_ops/core/base/cuda/launch.cu.h"
 #include "tf_ops/core/lookup/pair_sums.cu.h"
@@ -10,9 +8,6 @@
 
 namespace fused_embedding {
 namespace {
-
-using Position = unsigned long long;
-constexpr Position kNone = std::numeric_limits<Position>::max();
 
 // One of several tables whose indices are laid end to end.
 struct LaidOutIndices {
@@ -35,8 +30,8 @@ struct LaidOutIndices {
 
 // What a Plan reads back of a table.
 struct IndicesReport {
-  Position first_bad = kNone;  // position of an index outside
-  int64_t first_unique = 0;    // distinct rows of the tables before
+  FirstPosition first_bad;   // of an index outside
+  int64_t first_unique = 0;  // distinct rows of the tables before
 };
 
 __global__ void ReadIndicesKernel(const LaidOutIndices* __restrict__ tables, int64_t num_tables,
@@ -49,7 +44,7 @@ __global__ void ReadIndicesKernel(const LaidOutIndices* __restrict__ tables, int
     const bool exists = IsIndex(row, table.num_rows);
     rows[table.first + i] = row;
     is_inside[table.first + i] = exists;
-    if (!exists) atomicMin(&report->first_bad, static_cast<Position>(i));
+    if (!exists) report->first_bad.Add(i);
   });
 }
 
@@ -64,8 +59,8 @@ __global__ void ReportUniquesKernel(const LaidOutIndices* __restrict__ tables, i
 
 Status CheckReport(const GpuExec& exec, const SparseUpdate& update, int64_t table,
                    const IndicesReport& report) {
-  if (report.first_bad == kNone) return Status();
-  const int64_t position = static_cast<int64_t>(report.first_bad);
+  if (!report.first_bad.is_found()) return Status();
+  const int64_t position = report.first_bad.position();
   const RowIndices& indices = update.indices;
   int64_t index = 0;
   int32_t narrow = 0;

@@ -1,4 +1,4 @@
-// What kernels share: which threads work together on a row, and 16 bytes of it.
+// What kernels share: indices, which threads work together on a row, and 16 bytes of it.
 
 #ifndef FUSED_EMBEDDING_CORE_BASE_CUDA_KERNEL_CU_H_
 #define FUSED_EMBEDDING_CORE_BASE_CUDA_KERNEL_CU_H_
@@ -21,6 +21,21 @@ __device__ inline int64_t NumThreadsOfGrid() { return int64_t{gridDim.x} * int64
 __device__ inline bool IsIndex(int64_t index, int64_t size) {
   return static_cast<uint64_t>(index) < static_cast<uint64_t>(size);
 }
+
+// The first of the positions that threads find something at, whatever order they run in.
+class FirstPosition {
+ public:
+  bool is_found() const { return position_ != kNone; }
+  FE_HOST_DEVICE int64_t position() const { return static_cast<int64_t>(position_); }
+
+  __device__ void Add(int64_t position) {
+    atomicMin(&position_, static_cast<unsigned long long>(position));
+  }
+
+ private:
+  static constexpr unsigned long long kNone = ~0ull;
+  unsigned long long position_ = kNone;  // atomicMin has no signed 64 bits
+};
 
 struct Range {
   int64_t begin, end;

@@ -100,6 +100,12 @@ Status Fill(const GpuExec& exec, int byte, Span<T> memory) {
                     "set device memory");
 }
 
+// Device memory in which nothing is found yet.
+inline Status AllocateFirst(const GpuExec& exec, int64_t size, DeviceBuffer<FirstPosition>* first) {
+  FE_RETURN_IF_ERROR(first->Allocate(exec, size));
+  return Fill(exec, 0xff, first->span());
+}
+
 // Copies device memory. `host` has it after the next WaitForStream, and is pageable: the copy waits
 // for the stream on its own, so that two of them are two waits. Plan functions use Readback.
 template <typename T>
