@@ -22,12 +22,12 @@ SUMMARY := true
 endif
 STAGE := @$(PYTHON) tools/stage.py
 
-.PHONY: help demo test test-oldest lint wheel bazel sanitize cuda cuda-tests gpu qemu ci build core-tests clean
+.PHONY: help demo test test-oldest lint wheel bazel sanitize cuda gpu qemu ci build core-tests clean
 
 help:
 	@echo "make demo [DATA=train.tsv]           trains stock and fused on the same rows"
 	@echo "make demo ARGS=--embedding-variable  trains tables without a vocabulary on them"
-	@echo "make test | test-oldest | sanitize | cuda | cuda-tests | qemu | lint     checks; make ci is all of them"
+	@echo "make test | test-oldest | sanitize | cuda | qemu | lint     checks; make ci is all of them"
 	@echo "make gpu                             tests and measures the CUDA core on this GPU, without TensorFlow"
 	@echo "make wheel | bazel                                   builds dist/*.whl"
 
@@ -58,10 +58,6 @@ sanitize: .venv/.done
 
 cuda: .venv/.done
 	$(STAGE) cuda tools/cuda.sh $(BIN) $(JOBS) "$(ARCHITECTURES)"
-	@$(SUMMARY)
-
-cuda-tests: .venv/.done
-	$(STAGE) cuda-tests tools/cuda_tests.sh $(BIN) $(JOBS) "$(ARCHITECTURES)"
 	@$(SUMMARY)
 
 # No environment of its own: what the machine has, CUDA among it.
