@@ -23,10 +23,8 @@ template <typename Vector, typename Id>
 __global__ void __launch_bounds__(kBlockSize, kMinBlocks)
     GatherKernel(GatherInput<Vector, Id> in, int num_lanes, Vector* __restrict__ out) {
   const Lanes lanes(num_lanes);
-  const int64_t num_groups = gridDim.x * lanes.num_groups();
-  const int64_t group = blockIdx.x * lanes.num_groups() + lanes.group();
-  for (int64_t first = group * kRowsInFlight; first < in.num_ids;
-       first += num_groups * kRowsInFlight) {
+  for (int64_t first = lanes.GroupOfGrid() * kRowsInFlight; first < in.num_ids;
+       first += lanes.NumGroupsOfGrid() * kRowsInFlight) {
     int64_t rows[kRowsInFlight];
 #pragma unroll
     for (int i = 0; i < kRowsInFlight; ++i) {

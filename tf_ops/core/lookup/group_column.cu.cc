@@ -128,10 +128,8 @@ Status LayOutColumns(Span<const GroupColumn<T>> columns, LaidOutColumns<T>* laid
     added.column = column;
     added.first_pair = laid_out->num_pairs;
     added.first_row = laid_out->num_rows;
-    added.pair_blocks =
-        TakeBlocks(column.nnz(), GpuColumn<T>::kItemsPerBlock, &laid_out->num_pair_blocks);
-    added.row_blocks =
-        TakeBlocks(column.num_rows, GpuColumn<T>::kItemsPerBlock, &laid_out->num_row_blocks);
+    added.pair_blocks = TakeBlocks(column.nnz(), kItemsPerBlock, &laid_out->num_pair_blocks);
+    added.row_blocks = TakeBlocks(column.num_rows, kItemsPerBlock, &laid_out->num_row_blocks);
     laid_out->columns.push_back(added);
     laid_out->num_pairs += column.nnz();
     if (__builtin_add_overflow(laid_out->num_rows, column.num_rows, &laid_out->num_rows) ||
@@ -171,8 +169,7 @@ Status StartCheck(const GpuExec& exec, Span<const GroupColumn<T>> columns, Colum
   int64_t num_blocks = 0;
   for (size_t c = 0; c < scanned.size(); ++c) {
     scanned[c].column = columns[static_cast<int64_t>(c)];
-    scanned[c].pair_blocks =
-        TakeBlocks(scanned[c].column.nnz(), GpuColumn<T>::kItemsPerBlock, &num_blocks);
+    scanned[c].pair_blocks = TakeBlocks(scanned[c].column.nnz(), kItemsPerBlock, &num_blocks);
   }
   check->reports.assign(scanned.size(), ColumnReport());
   DeviceBuffer<GpuColumn<T>> device_columns;

@@ -53,21 +53,11 @@ struct GpuColumn {
   // Calls body(pair), or body(row), for those that this thread has.
   template <typename Body>
   __device__ void ForEachPair(const Body& body) const {
-    ForEach(int64_t{blockIdx.x} - pair_blocks.begin, column.nnz(), body);
+    ForEachItem(pair_blocks, column.nnz(), body);
   }
   template <typename Body>
   __device__ void ForEachRow(const Body& body) const {
-    ForEach(int64_t{blockIdx.x} - row_blocks.begin, column.num_rows, body);
-  }
-
-  static constexpr int64_t kItemsPerBlock = 1024;
-
- private:
-  template <typename Body>
-  __device__ static void ForEach(int64_t block, int64_t size, const Body& body) {
-    const int64_t last = (block + 1) * kItemsPerBlock;
-    const int64_t end = last < size ? last : size;
-    for (int64_t i = block * kItemsPerBlock + threadIdx.x; i < end; i += blockDim.x) body(i);
+    ForEachItem(row_blocks, column.num_rows, body);
   }
 };
 

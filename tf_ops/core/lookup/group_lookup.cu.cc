@@ -12,8 +12,7 @@ constexpr int kRowsPerGroup = 4;
 
 // A column, and what its kernels have to know of it.
 template <typename T>
-struct ColumnRun {
-  GpuColumn<T> laid_out;
+struct ColumnRun : GpuColumn<T> {
   CombinedOut<T> out;
   bool is_one_hot = false;     // pair i is in row i
   bool is_copy = false;        // each row is an embedding as it is: CopyColumnsKernel does it
@@ -32,14 +31,13 @@ struct ColumnGroups {
 
 template <int kWidth, typename T>
 __device__ void ClipOf(const ColumnRun<T>& run, ComputeType<T>* clip_scale) {
-  const GroupColumn<T>& column = run.laid_out.column;
+  const GroupColumn<T>& column = run.column;
   const Lanes lanes(run.num_lanes);
-  const int64_t block = int64_t{blockIdx.x} - run.clip_blocks.begin;
-  const int64_t pair = block * lanes.num_groups() + lanes.group();
+  const int64_t pair = lanes.GroupOf(run.clip_blocks);
   if (pair >= column.nnz() || !column.IsKept(pair)) return;
   const T* embedding = column.row(column.ids[pair]);
   const ComputeType<T> scale = ClipScaleOf<kWidth>(lanes, embedding, column.dim, column.max_norm);
-  if (lanes.lane == 0) clip_scale[run.laid_out.first_pair + pair] = scale;
+  if (lanes.lane == 0) clip_scale[run.first_pair + pair] = scale;
 }
 
 template <typename T>
@@ -56,10 +54,9 @@ __global__ void __launch_bounds__(kBlockSize, kMinBlocks)
 
 template <int kWidth, typename T>
 __device__ void CopyRows(const ColumnRun<T>& run) {
-  const GroupColumn<T>& column = run.laid_out.column;
+  const GroupColumn<T>& column = run.column;
   const Lanes lanes(run.num_lanes);
-  const int64_t block = int64_t{blockIdx.x} - run.copy_blocks.begin;
-  const int64_t first = (block * lanes.num_groups() + lanes.group()) * kRowsPerGroup;
+  const int64_t first = lanes.GroupOf(run.copy_blocks) * kRowsPerGroup;
   const T* rows[kRowsPerGroup];
 #pragma unroll
   for (int i = 0; i < kRowsPerGroup; ++i) {
@@ -93,10 +90,10 @@ template <int kWidth, typename T>
 __device__ void CombineRow(const ColumnRun<T>& run, const ColumnGroups<T>& groups,
                            const Lanes& lanes, int64_t row) {
   using C = ComputeType<T>;
-  const GroupColumn<T>& column = run.laid_out.column;
-  const int64_t first_pair = run.laid_out.first_pair;
+  const GroupColumn<T>& column = run.column;
+  const int64_t first_pair = run.first_pair;
   const auto pair = [&](int64_t i) { return (groups.order ? groups.order[i] : i) - first_pair; };
-  const int32_t* splits = groups.splits + run.laid_out.first_row + row;
+  const int32_t* splits = groups.splits + run.first_row + row;
   const Range range =
       run.is_one_hot ? Range{first_pair + row, first_pair + row + 1} : Range{splits[0], splits[1]};
   C terms = 0;
@@ -132,9 +129,8 @@ __device__ void CombineRow(const ColumnRun<T>& run, const ColumnGroups<T>& group
 template <int kWidth, typename T>
 __device__ void CombineRows(const ColumnRun<T>& run, const ColumnGroups<T>& groups) {
   const Lanes lanes(run.num_lanes);
-  const int64_t block = int64_t{blockIdx.x} - run.combine_blocks.begin;
-  const int64_t row = block * lanes.num_groups() + lanes.group();
-  if (row < run.laid_out.column.num_rows) CombineRow<kWidth>(run, groups, lanes, row);
+  const int64_t row = lanes.GroupOf(run.combine_blocks);
+  if (row < run.column.num_rows) CombineRow<kWidth>(run, groups, lanes, row);
 }
 
 template <typename T>
@@ -194,13 +190,13 @@ Status RunGroupLookup(const GpuExec& exec, Span<const GroupColumn<T>> columns,
   int64_t num_copy_blocks = 0, num_combine_blocks = 0, num_clip_blocks = 0;
   for (size_t c = 0; c < runs.size(); ++c) {
     ColumnRun<T>& run = runs[c];
-    run.laid_out = laid_out.columns[c];
-    const GroupColumn<T>& column = run.laid_out.column;
+    static_cast<GpuColumn<T>&>(run) = laid_out.columns[c];
+    const GroupColumn<T>& column = run.column;
     run.out = combined[static_cast<int64_t>(c)];
     run.is_one_hot = plan.orders[c].is_one_hot;
     run.is_copy = plan.orders[c].is_full() && column.weights.empty() && column.max_norm < 0;
     run.is_full_width = IsFullWidth(column, run.out);
-    run.num_lanes = NumLanes(run.is_full_width ? column.dim / kFullWidth<T> : column.dim);
+    run.num_lanes = NumLanes<T>(column.dim, run.is_full_width);
     const int64_t groups_per_block = kBlockSize / run.num_lanes;
     run.copy_blocks = TakeBlocks(run.is_copy ? column.num_rows : 0,
                                  groups_per_block * kRowsPerGroup, &num_copy_blocks);

@@ -158,8 +158,7 @@ __device__ void ClipPosition(const GradColumn<T>& of_block, const Positions<T>& 
                              ComputeType<T>* projections) {
   const GroupColumn<T>& column = of_block.column;
   const Lanes lanes(of_block.num_lanes);
-  const int64_t block = int64_t{blockIdx.x} - of_block.clip_blocks.begin;
-  const int64_t number = block * lanes.num_groups() + lanes.group();
+  const int64_t number = lanes.GroupOf(of_block.clip_blocks);
   const int64_t position = of_block.first_position + number;
   if (number >= of_block.num_positions() || !positions.is_used[position]) return;
   ScaledRow<T> pair = positions.pairs[position];
@@ -211,8 +210,10 @@ Status LayOut(const GroupGradInput<T>& in, LaidOutColumns<T>* laid_out,
     table.table = column.column.table;
     table.dim = column.column.dim;
     table.num_positions += column.num_positions();
-    table.address_bits |=
-        column.grad.address_bits() | reinterpret_cast<uintptr_t>(column.column.table);
+    const uint64_t bits = column.grad.address_bits() | reinterpret_cast<uintptr_t>(table.table);
+    table.address_bits |= bits;
+    column.is_full_width = HasFullWidth<T>(table.dim, bits);
+    column.num_lanes = NumLanes<T>(table.dim, column.is_full_width);
     columns->push_back(column);
   }
   return CheckNumPairs(plan->num_positions);
@@ -258,12 +259,7 @@ template <typename T>
 Status Clip(const GpuExec& exec, std::vector<GradColumn<T>>* columns, GpuGroupGradPlan<T>* plan) {
   int64_t num_blocks = 0;
   for (GradColumn<T>& column : *columns) {
-    const int64_t dim = column.column.dim;
-    const uint64_t bits =
-        column.grad.address_bits() | reinterpret_cast<uintptr_t>(column.column.table);
-    const bool clips = column.column.max_norm >= 0 && dim > 0;
-    column.is_full_width = HasFullWidth<T>(dim, bits);
-    column.num_lanes = NumLanes(column.is_full_width ? dim / kFullWidth<T> : dim);
+    const bool clips = column.column.max_norm >= 0 && column.column.dim > 0;
     column.clip_blocks =
         TakeBlocks(clips ? column.num_positions() : 0, kBlockSize / column.num_lanes, &num_blocks);
   }

@@ -26,8 +26,7 @@ __device__ void DotPair(const WeightedColumn<T>& of_block) {
   using C = ComputeType<T>;
   const GroupColumn<T>& column = of_block.column;
   const Lanes lanes(of_block.num_lanes);
-  const int64_t block = int64_t{blockIdx.x} - of_block.dot_blocks.begin;
-  const int64_t pair = block * lanes.num_groups() + lanes.group();
+  const int64_t pair = lanes.GroupOf(of_block.dot_blocks);
   if (pair >= column.nnz()) return;
   C dot = 0;
   if (IsUsable(column, pair)) {
@@ -86,7 +85,7 @@ std::vector<WeightedColumn<T>> LayOut(const LaidOutColumns<T>& laid_out,
     weighted.is_full_width =
         HasFullWidth<T>(column.dim, weighted.combined_grad.address_bits() |
                                         reinterpret_cast<uintptr_t>(column.table));
-    weighted.num_lanes = NumLanes(weighted.is_full_width ? column.dim / kFullWidth<T> : column.dim);
+    weighted.num_lanes = NumLanes<T>(column.dim, weighted.is_full_width);
     weighted.dot_blocks = TakeBlocks(column.nnz(), kBlockSize / weighted.num_lanes, num_dot_blocks);
     columns.push_back(weighted);
   }

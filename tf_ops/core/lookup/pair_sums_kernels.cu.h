@@ -160,8 +160,7 @@ __global__ void __launch_bounds__(kBlockSize, kMinBlocks)
   using Work = TableWork<T, Sink>;
   const Work& work = ItemOfBlock(tables, num_tables, &Work::tile_blocks);
   const Lanes lanes(work.num_lanes);
-  const int64_t block = int64_t{blockIdx.x} - work.tile_blocks.begin;
-  const int64_t tile = block * lanes.num_groups() + lanes.group();
+  const int64_t tile = lanes.GroupOf(work.tile_blocks);
   if (tile >= work.num_tiles) return;
   if (work.table.is_full_width) {
     TileSum<kFullWidth<T>, kIsClipped, T, Sink>(in, work, tile).Add(lanes);
@@ -196,8 +195,7 @@ __global__ void __launch_bounds__(kBlockSize)
   using Work = TableWork<T, Sink>;
   const Work& work = ItemOfBlock(tables, num_tables, &Work::row_blocks);
   const Lanes lanes(work.num_lanes);
-  const int64_t block = int64_t{blockIdx.x} - work.row_blocks.begin;
-  const int64_t number = block * lanes.num_groups() + lanes.group();
+  const int64_t number = lanes.GroupOf(work.row_blocks);
   if (number >= work.table.num_unique) return;
   const int64_t unique = work.table.first_unique + number;
   const int64_t first = in.splits[work.table.first_unique];
@@ -239,7 +237,7 @@ Status SumPairsInto(const GpuExec& exec, const SortedPairs<T>& sorted,
   for (const SumTable<T, Sink>& table : tables) {
     if (table.num_unique == 0 || table.dim == 0) continue;
     Work work = {table};
-    work.num_lanes = NumLanes(table.is_full_width ? table.dim / kFullWidth<T> : table.dim);
+    work.num_lanes = NumLanes<T>(table.dim, table.is_full_width);
     work.tile_pairs = TilePairs(num_pairs);
     work.num_tiles = (table.max_pairs + work.tile_pairs - 1) / work.tile_pairs;
     const int64_t groups_per_block = kBlockSize / work.num_lanes;

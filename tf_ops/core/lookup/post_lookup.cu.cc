@@ -11,9 +11,7 @@ __global__ void __launch_bounds__(kBlockSize, kMinBlocks)
     ClipScaleKernel(Pairs<T> pairs, int num_lanes, ComputeType<T>* __restrict__ clip_scale) {
   using C = ComputeType<T>;
   const Lanes lanes(num_lanes);
-  const int64_t num_groups = gridDim.x * lanes.num_groups();
-  for (int64_t u = blockIdx.x * lanes.num_groups() + lanes.group(); u < pairs.rows.size;
-       u += num_groups) {
+  for (int64_t u = lanes.GroupOfGrid(); u < pairs.rows.size; u += lanes.NumGroupsOfGrid()) {
     const C scale = ClipScaleOf<kWidth>(lanes, pairs.rows[u], pairs.dim, pairs.max_norm);
     if (lanes.lane == 0) clip_scale[u] = scale;
   }
@@ -39,9 +37,7 @@ __global__ void __launch_bounds__(kBlockSize, kMinCombineBlocks<T>)
     const C clip = groups.clip_scale ? groups.clip_scale[u] : C{1};
     return ScaledRow<T>{pairs.rows[u], pairs.weight(k) * clip};
   };
-  const int64_t num_groups = gridDim.x * lanes.num_groups();
-  for (int64_t row = blockIdx.x * lanes.num_groups() + lanes.group(); row < pairs.num_rows;
-       row += num_groups) {
+  for (int64_t row = lanes.GroupOfGrid(); row < pairs.num_rows; row += lanes.NumGroupsOfGrid()) {
     const int64_t first = groups.splits[row];
     int64_t stop = pairs.IsZeroRow(row) ? first : groups.splits[row + 1];
     if (lanes.lane == 0) num_ids[row] = static_cast<int32_t>(stop - first);

@@ -58,9 +58,7 @@ __global__ void __launch_bounds__(kBlockSize, kMinBlocks)
     ClipPairsKernel(Pairs<T> pairs, int num_lanes, ScaledRow<T>* __restrict__ scaled,
                     ComputeType<T>* __restrict__ projections) {
   const Lanes lanes(num_lanes);
-  const int64_t num_groups = gridDim.x * lanes.num_groups();
-  for (int64_t k = blockIdx.x * lanes.num_groups() + lanes.group(); k < pairs.num_pairs();
-       k += num_groups) {
+  for (int64_t k = lanes.GroupOfGrid(); k < pairs.num_pairs(); k += lanes.NumGroupsOfGrid()) {
     if (!pairs.Exists(k)) continue;
     ScaledRow<T> pair = scaled[k];
     const ComputeType<T> projection =

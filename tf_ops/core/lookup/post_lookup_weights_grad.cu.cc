@@ -14,9 +14,7 @@ __global__ void __launch_bounds__(kBlockSize, kMinBlocks)
                    ComputeType<T>* __restrict__ weights_grad) {
   using C = ComputeType<T>;
   const Lanes lanes(num_lanes);
-  const int64_t num_groups = gridDim.x * lanes.num_groups();
-  for (int64_t k = blockIdx.x * lanes.num_groups() + lanes.group(); k < pairs.num_pairs();
-       k += num_groups) {
+  for (int64_t k = lanes.GroupOfGrid(); k < pairs.num_pairs(); k += lanes.NumGroupsOfGrid()) {
     C dot = 0;
     if (pairs.Exists(k)) {
       const int32_t u = pairs.unique_idx[k];

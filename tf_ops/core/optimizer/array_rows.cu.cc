@@ -29,8 +29,7 @@ struct RowsOfGroup {
 
   template <typename T>
   __device__ RowsOfGroup(const Lanes& lanes, const RowsWork<T>& work) {
-    const int64_t block = int64_t{blockIdx.x} - work.blocks.begin;
-    first = (block * lanes.num_groups() + lanes.group()) * kNumRows;
+    first = lanes.GroupOf(work.blocks) * kNumRows;
 #pragma unroll
     for (int i = 0; i < kNumRows; ++i) {
       rows[i] = first + i < work.step.num_rows ? work.step.rows[first + i] : -1;
@@ -173,7 +172,7 @@ Status UpdateArrayRows(const GpuExec& exec, const RuleInfo& rule,
     work.step = step;
     work.is_full_width = HasFullWidth<T>(dim, AddressBits(step.table, num_slots_like_values) |
                                                   reinterpret_cast<uintptr_t>(step.grads));
-    work.num_lanes = NumLanes(work.is_full_width ? dim / kFullWidth<T> : dim);
+    work.num_lanes = NumLanes<T>(dim, work.is_full_width);
     const int64_t rows_per_block = RowsPerGroup(rule.num_slots) * (kBlockSize / work.num_lanes);
     work.blocks = TakeBlocks(step.num_rows, rows_per_block, &num_blocks);
     works.push_back(work);

@@ -15,17 +15,6 @@ struct LaidOutIndices {
   int64_t num_rows = 0;  // of the table
   int64_t first = 0;
   Range blocks;
-
-  static constexpr int64_t kPerBlock = 1024;
-
-  // Calls body(i) for those that this thread has.
-  template <typename Body>
-  __device__ void ForEach(const Body& body) const {
-    const int64_t begin = (int64_t{blockIdx.x} - blocks.begin) * kPerBlock;
-    const int64_t last = begin + kPerBlock;
-    const int64_t end = last < indices.size ? last : indices.size;
-    for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) body(i);
-  }
 };
 
 // What a Plan reads back of a table.
@@ -39,7 +28,7 @@ __global__ void ReadIndicesKernel(const LaidOutIndices* __restrict__ tables, int
                                   IndicesReport* reports) {
   const LaidOutIndices& table = ItemOfBlock(tables, num_tables, &LaidOutIndices::blocks);
   IndicesReport* report = reports + (&table - tables);
-  table.ForEach([&](int64_t i) {
+  ForEachItem(table.blocks, table.indices.size, [&](int64_t i) {
     const int64_t row = table.indices[i];
     const bool exists = IsIndex(row, table.num_rows);
     rows[table.first + i] = row;
@@ -81,7 +70,7 @@ Status NumberRows(const GpuExec& exec, const std::vector<SparseUpdate>& updates,
   plan->first_rows.assign(1, 0);
   for (const SparseUpdate& update : updates) {
     tables.push_back({update.indices, update.num_rows, plan->first_rows.back(),
-                      TakeBlocks(update.indices.size, LaidOutIndices::kPerBlock, &num_blocks)});
+                      TakeBlocks(update.indices.size, kItemsPerBlock, &num_blocks)});
     // A sum of sizes of arrays in memory.
     plan->first_rows.push_back(plan->first_rows.back() + update.indices.size);
     ends.push_back(plan->first_rows.back());
@@ -145,7 +134,7 @@ __global__ void CollectOccurrencesKernel(const RepeatingTable<T>* __restrict__ t
                                          const int32_t* __restrict__ numbers,
                                          OccurrencesOut<T> out) {
   const RepeatingTable<T>& table = ItemOfBlock(tables, num_tables, &LaidOutIndices::blocks);
-  table.ForEach([&](int64_t i) {
+  ForEachItem(table.blocks, table.indices.size, [&](int64_t i) {
     const int64_t position = table.first + i;
     const int64_t distinct = numbers[first[position]] - table.first_unique + table.first_distinct;
     out.pairs[table.first_pair + i] = {table.grads + i * table.dim, 1};
@@ -216,7 +205,7 @@ RepeatingTable<T> RepeatingTableOf(const SparseUpdate& update, const GpuSparseAp
     table.first_sum = (end + kFullWidth<T> - 1) / kFullWidth<T> * kFullWidth<T>;
     num_blocks = last.blocks.end;
   }
-  table.blocks = TakeBlocks(update.indices.size, LaidOutIndices::kPerBlock, &num_blocks);
+  table.blocks = TakeBlocks(update.indices.size, kItemsPerBlock, &num_blocks);
   return table;
 }
 

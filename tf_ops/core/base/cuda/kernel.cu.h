@@ -57,6 +57,18 @@ __device__ inline const Item& ItemOfBlock(const Item* items, int64_t num_items,
   return items[low];
 }
 
+// Of several lists that share a grid, each block has so many items of one.
+constexpr int64_t kItemsPerBlock = 1024;
+
+// Calls body(i) for the items of a list of `size`, which has these blocks, that this thread has.
+template <typename Body>
+__device__ void ForEachItem(const Range& blocks, int64_t size, const Body& body) {
+  const int64_t begin = (int64_t{blockIdx.x} - blocks.begin) * kItemsPerBlock;
+  const int64_t last = begin + kItemsPerBlock;
+  const int64_t end = last < size ? last : size;
+  for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) body(i);
+}
+
 // Neighbouring threads of a warp that work on one row: a power of two up to 32. Small rows leave
 // room for several of these in a warp, each with loads of its own in flight.
 struct Lanes {
@@ -68,6 +80,12 @@ struct Lanes {
   // Which of such groups this is in its block, and how many those are.
   __device__ int64_t group() const { return static_cast<int>(threadIdx.x) / size; }
   __device__ int64_t num_groups() const { return static_cast<int>(blockDim.x) / size; }
+  // Which it is in its grid, or in these blocks of it, and how many there are in the grid.
+  __device__ int64_t GroupOfGrid() const { return GroupOf({0, gridDim.x}); }
+  __device__ int64_t GroupOf(const Range& blocks) const {
+    return (int64_t{blockIdx.x} - blocks.begin) * num_groups() + group();
+  }
+  __device__ int64_t NumGroupsOfGrid() const { return gridDim.x * num_groups(); }
 
   // In the warp.
   __device__ uint32_t mask() const {
@@ -88,7 +106,7 @@ struct Lanes {
   }
 };
 
-// The lanes for rows of so many vectors. Host code.
+// The lanes for rows of so many vectors. Host code, as below.
 inline int NumLanes(int64_t vectors_per_row) {
   int lanes = 1;
   while (lanes < 32 && lanes < vectors_per_row) lanes *= 2;
@@ -131,6 +149,11 @@ struct RowVector {
 // As many values of T as 16 bytes hold.
 template <typename T>
 constexpr int kFullWidth = 16 / int{sizeof(T)};
+
+template <typename T>
+int NumLanes(int64_t dim, bool is_full_width) {
+  return NumLanes(is_full_width ? dim / kFullWidth<T> : dim);
+}
 
 // Rows can be moved by 16 bytes: `address_bits` is the bitwise or of what they start at.
 template <typename T>
