@@ -33,7 +33,7 @@ class DeviceTable {
     for (size_t k = 0; k < slots_.size(); ++k) {
       update.slots[k] = reinterpret_cast<char*>(slots_[k].data() + shift_);
     }
-    update.indices = {indices_.size(), has_int32 ? nullptr : indices_.data(), narrow_.data()};
+    update.indices = has_int32 ? IdSpan(narrow_.view()) : IdSpan(indices_.view());
     update.grads = reinterpret_cast<const char*>(grads_.data() + grads_shift_);
     return update;
   }
@@ -346,7 +346,7 @@ class CudaRowWiseAdagrad : public GpuTest {
     step.table.values = reinterpret_cast<T*>(update.values);
     step.table.slots[0] = device_accumulator.data();
     step.table.dim = table.dim;
-    step.rows = update.indices.int64s;
+    step.rows = static_cast<const int64_t*>(update.indices.data);
     step.grads = reinterpret_cast<const T*>(update.grads);
     step.num_rows = table.indices.size();
     const Numbers hyperparameters = {0.5, 0.25, 0};

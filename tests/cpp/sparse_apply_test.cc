@@ -92,7 +92,7 @@ TEST(SparseApply, TakesIndicesOf32Bits) {
   Table<float> got(9, 5, 1, {8, 0, 8}, &random), want(9, 5, 1, {8, 0, 8}, &same_random);
   const Array<int32_t> indices = {8, 0, 8};
   SparseUpdate update = got.Update();
-  update.indices = {3, nullptr, indices.span().data};
+  update.indices = indices.view();
   ASSERT_TRUE(IsOk(Apply(SerialExec(), "adagrad", {update}, {0.5, 0, 0.1})));
   ASSERT_TRUE(IsOk(Apply(SerialExec(), "adagrad", {want.Update()}, {0.5, 0, 0.1})));
   EXPECT_EQ(got.bytes(), want.bytes());

@@ -77,7 +77,7 @@ struct Table {
     for (size_t k = 0; k < slots.size(); ++k) {
       update.slots[k] = reinterpret_cast<char*>(slots[k].data());
     }
-    update.indices = {indices.size(), indices.data(), nullptr};
+    update.indices = indices.view();
     update.grads = reinterpret_cast<const char*>(grads.data());
     return update;
   }

@@ -155,7 +155,7 @@ Status StepOnArrays(const CpuExec& cpu, const Step<T>& step, const GroupGradPlan
     for (size_t k = 0; k < kMaxArraySlots; ++k) {
       update.slots[k] = static_cast<char*>(table.slots[k]);
     }
-    update.indices = {unique.num_unique, unique.unique_ids.span().data};
+    update.indices = Span<const int64_t>{unique.unique_ids.span().data, unique.num_unique};
     update.grads = reinterpret_cast<const char*>((*grads)[t].data());
     in.updates.push_back(update);
   }

@@ -60,11 +60,6 @@ Status CheckColumnInputs(const Tensor& values, const Tensor& indices, int column
                          values.shape().DebugString(), " and ", indices.shape().DebugString());
 }
 
-IdSpan ReadIds(const Tensor& values) {
-  if (values.dtype() == tensorflow::DT_INT32) return InputSpan<int32_t>(values);
-  return InputSpan<int64_t>(values);
-}
-
 template <typename T>
 void SetOptions(const GroupAttrs& attrs, size_t c, GroupColumn<CoreType<T>>* column) {
   column->combiner = attrs.combiners[c];
@@ -228,7 +223,7 @@ Status ReadGroup(OpKernelContext* ctx, const GroupAttrs& attrs, const WeightRead
     auto& column = in->columns[static_cast<size_t>(c)];
     FE_RETURN_IF_ERROR(CheckColumnInputs(values[c], indices[c], c));
     FE_RETURN_IF_ERROR(ReadNumRows(dense_shapes[c], &column.num_rows));
-    column.ids = ReadIds(values[c]);
+    column.ids = InputIds(values[c]);
     const int64_t stride = indices[c].dims() == 2 ? indices[c].dim_size(1) : 1;
     column.row_ids = {InputSpan<int64_t>(indices[c]).data, column.nnz(), stride, "sp_indices"};
     SetOptions<T>(attrs, static_cast<size_t>(c), &column);

@@ -39,17 +39,6 @@ Status CheckVariable(int number, const Tensor& variable, const Tensor& grad,
                          "], got shapes ", ShapeOf(indices), " and ", ShapeOf(grad));
 }
 
-RowIndices ToRowIndices(const Tensor& tensor) {
-  RowIndices indices;
-  indices.size = tensor.NumElements();
-  if (tensor.dtype() == tensorflow::DT_INT64) {
-    indices.int64s = tensor.flat<int64_t>().data();
-  } else {
-    indices.int32s = tensor.flat<int32_t>().data();
-  }
-  return indices;
-}
-
 }  // namespace
 
 absl::Status FindInputs(tensorflow::OpKernelContext* ctx, SparseApplyInputs* in) {
@@ -111,7 +100,7 @@ Status ReadUpdates(tensorflow::OpKernelContext* ctx, const SparseApplyInputs& in
     for (int axis = 1; axis < variable.dims(); ++axis) update.dim *= variable.dim_size(axis);
     update.values = static_cast<char*>(variable.data());
     update.grads = static_cast<const char*>(grad.data());
-    update.indices = ToRowIndices(indices);
+    update.indices = InputIds(indices);
     for (int64_t k = 0; k < num_slots; ++k) {
       const int64_t number = i * num_slots + k;
       const Tensor& slot = *tensors[static_cast<size_t>(in.variables.size() + number)];

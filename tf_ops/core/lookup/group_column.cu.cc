@@ -103,16 +103,8 @@ Status CheckReport(const GpuExec& exec, const GroupColumn<T>& column, const Colu
   }
   if (report.first_bad_id.is_found()) {
     const int64_t position = report.first_bad_id.position();
-    int32_t id32 = 0;
     int64_t id = 0;
-    if (column.ids.is_int32) {
-      const auto* ids = static_cast<const int32_t*>(column.ids.data);
-      FE_RETURN_IF_ERROR(ReadValue(exec, ids + position, &id32));
-      id = id32;
-    } else {
-      const auto* ids = static_cast<const int64_t*>(column.ids.data);
-      FE_RETURN_IF_ERROR(ReadValue(exec, ids + position, &id));
-    }
+    FE_RETURN_IF_ERROR(ReadId(exec, column.ids, position, &id));
     return NoSuchRow(id, position, column.table_rows);
   }
   return CheckFilledId(exec, column);

@@ -15,27 +15,6 @@
 
 namespace fused_embedding {
 
-// int32_t or int64_t ids, as they came.
-struct IdSpan {
-  const void* data = nullptr;
-  int64_t size = 0;
-  bool is_int32 = false;
-
-  IdSpan() = default;
-  IdSpan(Span<const int32_t> ids) : data(ids.data), size(ids.size), is_int32(true) {}  // NOLINT
-  IdSpan(Span<const int64_t> ids) : data(ids.data), size(ids.size) {}                  // NOLINT
-
-  FE_INLINE int64_t operator[](int64_t i) const {
-    return is_int32 ? static_cast<const int32_t*>(data)[i] : static_cast<const int64_t*>(data)[i];
-  }
-  // Calls body(Span<const Id>) for the type that they have.
-  template <typename Body>
-  FE_INLINE auto Visit(const Body& body) const {
-    if (is_int32) return body(Span<const int32_t>{static_cast<const int32_t*>(data), size});
-    return body(Span<const int64_t>{static_cast<const int64_t*>(data), size});
-  }
-};
-
 template <typename T>
 struct GroupColumn {
   IdSpan ids;                          // [nnz]

@@ -19,6 +19,14 @@ __global__ void RowKeysKernel(Pairs<T> pairs, uint32_t* __restrict__ keys) {
 
 }  // namespace
 
+Status ReadId(const GpuExec& exec, const IdSpan& ids, int64_t position, int64_t* id) {
+  if (!ids.is_int32) return ReadValue(exec, static_cast<const int64_t*>(ids.data) + position, id);
+  int32_t narrow = 0;
+  FE_RETURN_IF_ERROR(ReadValue(exec, static_cast<const int32_t*>(ids.data) + position, &narrow));
+  *id = narrow;
+  return Status();
+}
+
 Status GroupByKey(const GpuExec& exec, Span<const uint32_t> keys, int64_t num_groups,
                   bool are_sorted, GpuPairGroups* groups) {
   FE_RETURN_IF_ERROR(groups->splits.Allocate(exec, num_groups + 1));

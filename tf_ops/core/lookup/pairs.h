@@ -19,6 +19,27 @@
 
 namespace fused_embedding {
 
+// int32_t or int64_t ids, as they came.
+struct IdSpan {
+  const void* data = nullptr;
+  int64_t size = 0;
+  bool is_int32 = false;
+
+  IdSpan() = default;
+  IdSpan(Span<const int32_t> ids) : data(ids.data), size(ids.size), is_int32(true) {}  // NOLINT
+  IdSpan(Span<const int64_t> ids) : data(ids.data), size(ids.size) {}                  // NOLINT
+
+  FE_INLINE int64_t operator[](int64_t i) const {
+    return is_int32 ? static_cast<const int32_t*>(data)[i] : static_cast<const int64_t*>(data)[i];
+  }
+  // Calls body(Span<const Id>) for the type that they have.
+  template <typename Body>
+  FE_INLINE auto Visit(const Body& body) const {
+    if (is_int32) return body(Span<const int32_t>{static_cast<const int32_t*>(data), size});
+    return body(Span<const int64_t>{static_cast<const int64_t*>(data), size});
+  }
+};
+
 // Row of each pair: the first column of `indices` [num_pairs, stride].
 struct RowIds {
   const int64_t* data = nullptr;
@@ -115,6 +136,9 @@ Status GroupByUnique(Span<const int32_t> unique_idx, int64_t num_unique, PairGro
 // scale[row]: what sum(w e) of the row is multiplied by; 0 for a zero row. Needs checked row ids.
 template <typename T>
 Status RowScales(const Pairs<T>& pairs, Buffer<ComputeType<T>>* scale);
+
+// The id at a position, in device memory. Waits: for an error to name it.
+Status ReadId(const GpuExec& exec, const IdSpan& ids, int64_t position, int64_t* id);
 
 // The same on a GPU.
 struct GpuPairGroups {

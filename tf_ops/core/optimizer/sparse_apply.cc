@@ -155,13 +155,13 @@ void UpdateRows(const SparseApplyInput& in, const RowRange& range) {
 
 // --- Finding the distinct rows ---
 
-Status ReadIndices(const RowIndices& indices, DistinctRows* distinct) {
-  if (indices.int64s != nullptr || indices.size == 0) {
-    distinct->rows = {indices.int64s, indices.size};
+Status ReadIndices(const IdSpan& indices, DistinctRows* distinct) {
+  if (!indices.is_int32) {
+    distinct->rows = {static_cast<const int64_t*>(indices.data), indices.size};
     return Status();
   }
   FE_RETURN_IF_ERROR(distinct->owned_rows.Allocate(indices.size));
-  std::copy_n(indices.int32s, indices.size, distinct->owned_rows.data());
+  std::copy_n(static_cast<const int32_t*>(indices.data), indices.size, distinct->owned_rows.data());
   distinct->rows = distinct->owned_rows.span();
   return Status();
 }

@@ -11,7 +11,7 @@ namespace {
 
 // One of several tables whose indices are laid end to end.
 struct LaidOutIndices {
-  RowIndices indices;
+  IdSpan indices;
   int64_t num_rows = 0;  // of the table
   int64_t first = 0;
   Range blocks;
@@ -50,15 +50,9 @@ Status CheckReport(const GpuExec& exec, const SparseUpdate& update, int64_t tabl
                    const IndicesReport& report) {
   if (!report.first_bad.is_found()) return Status();
   const int64_t position = report.first_bad.position();
-  const RowIndices& indices = update.indices;
   int64_t index = 0;
-  int32_t narrow = 0;
-  if (indices.int64s != nullptr) {
-    FE_RETURN_IF_ERROR(ReadValue(exec, indices.int64s + position, &index));
-  } else {
-    FE_RETURN_IF_ERROR(ReadValue(exec, indices.int32s + position, &narrow));
-  }
-  return NoSuchIndex(indices.int64s != nullptr ? index : narrow, position, table, update.num_rows);
+  FE_RETURN_IF_ERROR(ReadId(exec, update.indices, position, &index));
+  return NoSuchIndex(index, position, table, update.num_rows);
 }
 
 // Lays the indices end to end, checks and numbers them, and waits for `reports` [num_tables + 1].

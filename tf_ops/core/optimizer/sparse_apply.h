@@ -27,15 +27,6 @@ namespace fused_embedding {
 
 constexpr size_t kMaxArraySlots = 3;  // of a rule whose slots all have a number for each value
 
-// Rows of a table, as integers of either type.
-struct RowIndices {
-  int64_t size = 0;
-  const int64_t* int64s = nullptr;
-  const int32_t* int32s = nullptr;  // if there are no int64s
-
-  FE_INLINE int64_t operator[](int64_t i) const { return int64s ? int64s[i] : int32s[i]; }
-};
-
 // A table, its slots, and the gradient of some of its rows; all of one type. Tables must not
 // overlap.
 struct SparseUpdate {
@@ -44,7 +35,7 @@ struct SparseUpdate {
   int64_t dim = 0;
   char* values = nullptr;                        // [num_rows, dim]
   std::array<char*, kMaxArraySlots> slots = {};  // [num_rows, dim] each, in the rule's order
-  RowIndices indices;                            // [n], any order, any repeats
+  IdSpan indices;                                // [n] rows, any order, any repeats
   const char* grads = nullptr;                   // [n, dim]
 };
 
