@@ -11,6 +11,7 @@
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/lookup/combiner.h"
+#include "tf_ops/core/lookup/pairs.h"
 
 namespace fused_embedding {
 
@@ -42,6 +43,19 @@ Status ToSpan(const char* name, const FeArray& array, int64_t rows, int64_t colu
 template <typename T>
 Status ToOptionalSpan(const char* name, const FeArray& array, int64_t size, Span<T>* span) {
   return array.size == 0 ? Status() : ToSpan(name, array, size, 1, span);
+}
+
+inline Status ToRowIds(const FeArray& array, RowIds* row_ids) {
+  Span<const int64_t> span;
+  FE_RETURN_IF_ERROR(ToSpan("row_ids", array, &span));
+  *row_ids = {span.data, span.size, 1, "row_ids"};
+  return Status();
+}
+
+// How many elements an output has.
+inline Status ToSize(const char* name, int64_t rows, int64_t columns, int64_t* size) {
+  if (rows >= 0 && !__builtin_mul_overflow(rows, columns, size)) return Status();
+  return InvalidArgument(name, " cannot have ", rows, " x ", columns, " elements");
 }
 
 template <typename T>

@@ -26,7 +26,7 @@ struct GroupInput {
 
 template <typename T>
 Status ToColumn(const FeColumn& in, GroupColumn<T>* column) {
-  Span<const int64_t> ids, row_ids;
+  Span<const int64_t> ids;
   Span<const int32_t> ids32;
   Span<const T> table;
   if (in.ids_are_int32) {
@@ -36,15 +36,12 @@ Status ToColumn(const FeColumn& in, GroupColumn<T>* column) {
     FE_RETURN_IF_ERROR(ToSpan("ids", in.ids, &ids));
     column->ids = ids;
   }
-  FE_RETURN_IF_ERROR(ToSpan("row_ids", in.row_ids, &row_ids));
+  FE_RETURN_IF_ERROR(ToRowIds(in.row_ids, &column->row_ids));
   FE_RETURN_IF_ERROR(ToSpan("weights", in.weights, &column->weights));
   FE_RETURN_IF_ERROR(ToSpan("table", in.table, in.table_rows, in.dim, &table));
   FE_RETURN_IF_ERROR(ToCombiner(in.combiner, &column->combiner));
   int64_t size = 0;
-  if (in.num_rows < 0 || __builtin_mul_overflow(in.num_rows, in.dim, &size)) {
-    return InvalidArgument("combined cannot have ", in.num_rows, " x ", in.dim, " elements");
-  }
-  column->row_ids = {row_ids.data, row_ids.size, 1, "row_ids"};
+  FE_RETURN_IF_ERROR(ToSize("combined", in.num_rows, in.dim, &size));
   column->num_rows = in.num_rows;
   column->table = table.data;
   column->table_rows = in.table_rows;

@@ -13,16 +13,8 @@ namespace fused_embedding::c_api {
 namespace {
 
 template <typename T>
-constexpr ValueType kValueType = ValueType::kFloat;
-template <>
-constexpr ValueType kValueType<double> = ValueType::kDouble;
-template <>
-constexpr ValueType kValueType<Half> = ValueType::kHalf;
-template <>
-constexpr ValueType kValueType<BFloat16> = ValueType::kBFloat16;
-
-template <typename T>
 struct Step {
+  ValueType type;  // T
   GroupInput<T> input;
   RuleInfo rule;
   std::vector<double> hyperparameters;
@@ -124,7 +116,7 @@ Status PlanOnGpu(const GpuExec& gpu, const std::shared_ptr<const Step<T>>& step,
   return Status();
 }
 
-// The one rule that core has no step on arrays for on a CPU, where tables of its users are hash
+// The one rule that has a step on arrays on a GPU only: on a CPU, tables of its users are hash
 // tables.
 template <typename T>
 void StepRowWise(const Step<T>& step, const GroupGradPlan<T>& plan, std::vector<Buffer<T>>* grads) {
@@ -148,7 +140,7 @@ Status StepOnArrays(const CpuExec& cpu, const Step<T>& step, const GroupGradPlan
     const UniquePlan<int64_t>& unique = plan.tables[t].unique;
     const ArrayTable<T>& table = step.tables[t];
     SparseUpdate update;
-    update.type = kValueType<T>;
+    update.type = step.type;
     update.num_rows = step.table_rows[t];
     update.dim = table.dim;
     update.values = reinterpret_cast<char*>(table.values);
@@ -191,6 +183,7 @@ Status PlanOnCpu(const CpuExec& cpu, const std::shared_ptr<const Step<T>>& step,
 template <typename T>
 Status PlanStep(const FeMachine& machine, const FeGroupApply& in, FePlanned* planned) {
   auto step = std::make_shared<Step<T>>();
+  step->type = static_cast<ValueType>(in.group.dtype);  // in the same order
   FE_RETURN_IF_ERROR(ToColumns(in.group, &step->input));
   FE_RETURN_IF_ERROR(ToGradients(in.group, &step->input));
   FE_RETURN_IF_ERROR(ToRule(in, step.get()));

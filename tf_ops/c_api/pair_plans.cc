@@ -43,26 +43,21 @@ template <typename T>
 Status ToPairs(const FeMachine& machine, const FePairs& in, PairsInput<T>* input) {
   Pairs<T>& pairs = input->pairs;
   Span<const T> rows;
-  Span<const int64_t> row_ids;
   FE_RETURN_IF_ERROR(ToSpan("rows", in.rows, in.num_unique, in.dim, &rows));
   FE_RETURN_IF_ERROR(ToSpan("unique_idx", in.unique_idx, &pairs.unique_idx));
-  FE_RETURN_IF_ERROR(ToSpan("row_ids", in.row_ids, &row_ids));
+  FE_RETURN_IF_ERROR(ToRowIds(in.row_ids, &pairs.row_ids));
   FE_RETURN_IF_ERROR(ToSpan("weights", in.weights, &pairs.weights));
   FE_RETURN_IF_ERROR(
       ToOptionalSpan("is_zero_row", in.is_zero_row, in.num_rows, &pairs.is_zero_row));
   FE_RETURN_IF_ERROR(ToCombiner(in.combiner, &pairs.combiner));
   FE_RETURN_IF_ERROR(input->rows.Find(machine, rows.data, in.num_unique, in.dim));
   pairs.rows = input->rows.span();
-  pairs.row_ids = {row_ids.data, row_ids.size, 1, "row_ids"};
+  pairs.address_bits =
+      reinterpret_cast<uintptr_t>(rows.data) | static_cast<uint64_t>(in.dim) * sizeof(T);
   pairs.dim = in.dim;
   pairs.num_rows = in.num_rows;
   pairs.max_norm = in.max_norm;
   return Status();
-}
-
-Status ProductOf(const char* name, int64_t rows, int64_t columns, int64_t* size) {
-  if (rows >= 0 && !__builtin_mul_overflow(rows, columns, size)) return Status();
-  return InvalidArgument(name, " cannot have ", rows, " x ", columns, " elements");
 }
 
 }  // namespace
@@ -73,7 +68,7 @@ Status PlanPostLookup(const FeMachine& machine, const FePairs& in, FePlanned* pl
     auto input = std::make_shared<PairsInput<T>>();
     int64_t size = 0;
     FE_RETURN_IF_ERROR(ToPairs(machine, in, input.get()));
-    FE_RETURN_IF_ERROR(ProductOf("combined", in.num_rows, in.dim, &size));
+    FE_RETURN_IF_ERROR(ToSize("combined", in.num_rows, in.dim, &size));
     planned->sizes = {size, in.num_rows};
     if (const GpuExec* gpu = machine.gpu()) {
       auto plan = std::make_shared<GpuPostLookupPlan<T>>();

@@ -26,9 +26,7 @@ Status PlanGather(const FeMachine& machine, const FeGather& in, FePlanned* plann
   FE_RETURN_IF_ERROR(ToSpan("table", in.table, in.num_rows, in.row_bytes, &table));
   FE_RETURN_IF_ERROR(ToSpan("ids", in.ids, &ids));
   int64_t bytes = 0;
-  if (__builtin_mul_overflow(ids.size, in.row_bytes, &bytes)) {
-    return InvalidArgument("rows of ", ids.size, " ids have too many bytes");
-  }
+  FE_RETURN_IF_ERROR(ToSize("rows", ids.size, in.row_bytes, &bytes));
   const TableView view = {table.data, in.num_rows, in.row_bytes};
   planned->sizes = {bytes};
   planned->run = [&machine, view, ids](const FeArray* outputs) {
