@@ -35,15 +35,18 @@ def fields(**types: str) -> list[tuple[str, type]]:
     ]
 
 
-class FeBatches(ctypes.Structure):
-    """What is measured in turn."""
+def c_struct(name: str, *first: tuple[str, type], **types: str) -> type[ctypes.Structure]:
+    """A struct of core_api.h: fields that are no `fields`, then those."""
+    return type(name, (ctypes.Structure,), {"_fields_": (*first, *fields(**types))})
 
-    _fields_ = (
-        ("lookup", ctypes.c_char_p),
-        ("inputs", ctypes.POINTER(_Pointer)),
-        ("outputs", ctypes.POINTER(FeArray)),
-        *fields(int64="num_batches num_outputs"),
-    )
+
+FeBatches = c_struct(
+    "FeBatches",
+    ("lookup", ctypes.c_char_p),
+    ("inputs", ctypes.POINTER(_Pointer)),
+    ("outputs", ctypes.POINTER(FeArray)),
+    int64="num_batches num_outputs",
+)
 
 
 class Counters(ctypes.Structure):

@@ -7,89 +7,50 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.gpu.core import Array, FeArray, Lookup, Machine, fields, view
+from benchmarks.gpu.core import Array, FeArray, Lookup, Machine, c_struct, view
 
 COMBINERS = ("sum", "mean", "sqrtn")
 STRATEGIES = ("div", "mod", "mod_ev", "hash")
 DTYPES = (np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.float16))
 
 
-class FeCopied(ctypes.Structure):
-    """As in core_api.h, like those below."""
-
-    _fields_ = fields(array="from_")
-
-
-class FeGather(ctypes.Structure):
-    """A table of bytes, and ids."""
-
-    _fields_ = fields(array="table", int64="num_rows row_bytes", array_="ids")
-
-
-class FePruneAndFill(ctypes.Structure):
-    """Pairs of ids and rows."""
-
-    _fields_ = fields(
-        array="ids indices weights is_row_empty",
-        int64="default_id",
-        double="default_weight",
-        int32="prune prune_weights fill",
-    )
-
-
-class FeUnique(ctypes.Structure):
-    """Ids, and where their numbers go."""
-
-    _fields_ = fields(array="ids unique_idx")
-
-
-class FePartition(ctypes.Structure):
-    """Ids, and how many rows each shard has."""
-
-    _fields_ = fields(array="ids shard_rows permutation", int32="strategy")
-
-
-class FePairs(ctypes.Structure):
-    """Embeddings, and the pairs that they are combined by."""
-
-    _fields_ = fields(
-        array="rows unique_idx row_ids weights is_zero_row num_ids combined_grad",
-        int64="num_unique num_rows dim",
-        double="max_norm",
-        int32="dtype combiner",
-    )
-
-
-class FeColumn(ctypes.Structure):
-    """A column of a group."""
-
-    _fields_ = fields(
-        array="ids row_ids weights table combined_grad",
-        int64="table_rows dim num_rows table_number default_id",
-        double="max_norm",
-        int32="ids_are_int32 combiner prune fill",
-    )
-
-
-class FeGroup(ctypes.Structure):
-    """Columns that are looked up together."""
-
-    _fields_ = (
-        ("columns", ctypes.POINTER(FeColumn)),
-        *fields(int64="num_columns num_tables", int32="dtype"),
-    )
-
-
-class FeGroupApply(ctypes.Structure):
-    """The gradient of a group, and a step by it."""
-
-    _fields_ = (
-        ("group", FeGroup),
-        ("rule", ctypes.c_char_p),
-        *fields(array="hyperparameters"),
-        ("slots", ctypes.POINTER(FeArray)),
-        *fields(int64="num_slots", int32="is_fused"),
-    )
+# The structs of core_api.h, which describes them.
+FeCopied = c_struct("FeCopied", array="from_")
+FeGather = c_struct("FeGather", array="table", int64="num_rows row_bytes", array_="ids")
+FePruneAndFill = c_struct(
+    "FePruneAndFill",
+    array="ids indices weights is_row_empty",
+    int64="default_id",
+    double="default_weight",
+    int32="prune prune_weights fill",
+)
+FeUnique = c_struct("FeUnique", array="ids unique_idx")
+FePartition = c_struct("FePartition", array="ids shard_rows permutation", int32="strategy")
+FePairs = c_struct(
+    "FePairs",
+    array="rows unique_idx row_ids weights is_zero_row num_ids combined_grad",
+    int64="num_unique num_rows dim",
+    double="max_norm",
+    int32="dtype combiner",
+)
+FeColumn = c_struct(
+    "FeColumn",
+    array="ids row_ids weights table combined_grad",
+    int64="table_rows dim num_rows table_number default_id",
+    double="max_norm",
+    int32="ids_are_int32 combiner prune fill",
+)
+_columns = ("columns", ctypes.POINTER(FeColumn))
+FeGroup = c_struct("FeGroup", _columns, int64="num_columns num_tables", int32="dtype")
+FeGroupApply = c_struct(
+    "FeGroupApply",
+    ("group", FeGroup),
+    ("rule", ctypes.c_char_p),
+    ("hyperparameters", FeArray),
+    ("slots", ctypes.POINTER(FeArray)),
+    int64="num_slots",
+    int32="is_fused",
+)
 
 
 class Step(NamedTuple):

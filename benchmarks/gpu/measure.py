@@ -73,12 +73,9 @@ class Bench:
 
         bytes = ids (8 + 4) + rows 4 dim + distinct ids (8 + 4 dim).
         """
-        size = batches.size
-        row_bytes = size.dim * FLOAT_BYTES
         num_unique = batches.num_unique()
-        num_bytes = size.num_ids * (ID_BYTES + INDEX_BYTES)
-        num_bytes += size.num_tables * size.batch_size * row_bytes
-        num_bytes += num_unique * (ID_BYTES + row_bytes)
+        num_bytes = _bytes_read(batches.size)
+        num_bytes += num_unique * (ID_BYTES + batches.size.dim * FLOAT_BYTES)
         asked = [lookups.group_lookup_grad(columns) for columns in batches.columns]
         outputs = [self.gpu.plan(one).allocate() for one in asked]
         largest = [max(arrays, key=lambda a: a.size) for arrays in zip(*outputs, strict=True)]
@@ -91,12 +88,8 @@ class Bench:
         read and written. The gradients of a step that is not fused, which go by way of memory, are
         not counted: they need not.
         """
-        size = step.batches.size
-        row_bytes = size.dim * FLOAT_BYTES
-        num_unique = step.batches.num_unique()
-        num_bytes = size.num_ids * (ID_BYTES + INDEX_BYTES)
-        num_bytes += size.num_tables * size.batch_size * row_bytes
-        num_bytes += num_unique * 2 * (row_bytes + FLOAT_BYTES)
+        size, num_unique = step.batches.size, step.batches.num_unique()
+        num_bytes = _bytes_read(size) + num_unique * 2 * (size.dim * FLOAT_BYTES + FLOAT_BYTES)
         return {"distinct_ids": num_unique, **self.entry(step.lookups(is_fused), [], num_bytes)}
 
     def unique(self, keys: list[np.ndarray]) -> Entry:
@@ -112,6 +105,12 @@ class Bench:
         ]
         num_bytes = (keys[0].size + num_unique) * (ID_BYTES + INDEX_BYTES)
         return {"distinct_keys": num_unique, **self.entry(asked, outputs, num_bytes)}
+
+
+def _bytes_read(size: inputs.Size) -> int:
+    """By a gradient: each id and its order, and the gradients once."""
+    of_gradients = size.num_tables * size.batch_size * size.dim * FLOAT_BYTES
+    return size.num_ids * (ID_BYTES + INDEX_BYTES) + of_gradients
 
 
 def cpu_times(

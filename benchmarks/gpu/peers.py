@@ -12,7 +12,6 @@ The sums of ids with offsets are made before anything is timed.
 """
 
 import importlib
-import importlib.metadata
 import time
 from collections.abc import Callable
 
