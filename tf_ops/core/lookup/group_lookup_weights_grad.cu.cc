@@ -68,28 +68,22 @@ __global__ void FinishColumnsKernel(const WeightedColumn<T>* __restrict__ column
   });
 }
 
-// The columns whose gradient is wanted.
+// Fills in what is known once columns are laid out. Returns the number of dot_blocks of all.
 template <typename T>
-std::vector<WeightedColumn<T>> LayOut(const LaidOutColumns<T>& laid_out,
-                                      Span<const CombinedGrad<T>> combined_grads,
-                                      const std::vector<int64_t>& wanted,
-                                      Span<ComputeType<T>* const> weights_grads,
-                                      int64_t* num_dot_blocks) {
-  std::vector<WeightedColumn<T>> columns;
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    WeightedColumn<T> weighted;
+int64_t LayOut(const LaidOutColumns<T>& laid_out, std::vector<WeightedColumn<T>>* columns) {
+  int64_t num_dot_blocks = 0;
+  for (size_t i = 0; i < columns->size(); ++i) {
+    WeightedColumn<T>& weighted = (*columns)[i];
     static_cast<GpuColumn<T>&>(weighted) = laid_out.columns[i];
-    weighted.combined_grad = combined_grads[wanted[i]];
-    weighted.weights_grad = weights_grads[wanted[i]];
     const GroupColumn<T>& column = weighted.column;
     weighted.is_full_width =
         HasFullWidth<T>(column.dim, weighted.combined_grad.address_bits() |
                                         reinterpret_cast<uintptr_t>(column.table));
     weighted.num_lanes = NumLanes<T>(column.dim, weighted.is_full_width);
-    weighted.dot_blocks = TakeBlocks(column.nnz(), kBlockSize / weighted.num_lanes, num_dot_blocks);
-    columns.push_back(weighted);
+    weighted.dot_blocks =
+        TakeBlocks(column.nnz(), kBlockSize / weighted.num_lanes, &num_dot_blocks);
   }
-  return columns;
+  return num_dot_blocks;
 }
 
 }  // namespace
@@ -100,19 +94,19 @@ Status GroupLookupWeightsGrad(const GpuExec& exec, Span<const GroupColumn<T>> co
                               Span<ComputeType<T>* const> weights_grads) {
   FE_RETURN_IF_ERROR(CheckColumnSizes(columns));
   std::vector<GroupColumn<T>> with_weights;
-  std::vector<int64_t> wanted;
+  std::vector<WeightedColumn<T>> weighted;
   bool needs_rows = false;
   for (int64_t c = 0; c < columns.size; ++c) {
     if (weights_grads[c] == nullptr) continue;
     with_weights.push_back(columns[c]);
-    wanted.push_back(c);
+    weighted.emplace_back();
+    weighted.back().combined_grad = combined_grads[c];
+    weighted.back().weights_grad = weights_grads[c];
     needs_rows |= columns[c].combiner != Combiner::kSum;
   }
   LaidOutColumns<T> laid_out;
   FE_RETURN_IF_ERROR(LayOutColumns<T>(AsSpan(with_weights), &laid_out));
-  int64_t num_dot_blocks = 0;
-  const std::vector<WeightedColumn<T>> weighted =
-      LayOut(laid_out, combined_grads, wanted, weights_grads, &num_dot_blocks);
+  const int64_t num_dot_blocks = LayOut(laid_out, &weighted);
   DeviceBuffer<WeightedColumn<T>> device_weighted;
   FE_RETURN_IF_ERROR(Upload<WeightedColumn<T>>(exec, AsSpan(weighted), &device_weighted));
   FE_RETURN_IF_ERROR(LaunchBlocks(exec, num_dot_blocks, DotColumnsKernel<T>, device_weighted.data(),
