@@ -89,6 +89,12 @@ class Array {
   std::unique_ptr<T[]> data_;
 };
 
+inline Array<char> RandomBytes(Random* random, int64_t size) {
+  Array<char> bytes(size);
+  for (int64_t i = 0; i < size; ++i) bytes[i] = static_cast<char>((*random)());
+  return bytes;
+}
+
 // Runs each body on several threads, over ranges that are cut elsewhere in every call.
 class ThreadedExec final : public CpuExec {
  public:

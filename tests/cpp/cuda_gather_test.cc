@@ -9,12 +9,6 @@ class CudaGather : public GpuTest {};
 using IdTypes = ::testing::Types<int32_t, int64_t>;
 TYPED_TEST_SUITE(CudaGather, IdTypes);
 
-Array<char> RandomBytes(Random* random, int64_t size) {
-  Array<char> bytes(size);
-  for (int64_t i = 0; i < size; ++i) bytes[i] = static_cast<char>((*random)());
-  return bytes;
-}
-
 TYPED_TEST(CudaGather, CopiesRowsOfAnySizeAndGivesZerosForOtherIds) {
   Random random(17);
   constexpr int64_t kNumRows = 50, kNumIds = 333;

@@ -14,40 +14,6 @@
 
 namespace fused_embedding {
 
-// The device memory behind GroupColumn<T>.
-template <typename T>
-class DeviceColumn {
- public:
-  DeviceColumn(const ColumnCase& in, const DeviceArray<T>& table, int64_t row_stride)
-      : ids_(Array<int64_t>::Of(in.ids)),
-        ids32_(Array<int32_t>::Of(in.ids)),
-        weights_(Array<ComputeType<T>>::Of(in.weights)) {
-    const int64_t nnz = static_cast<int64_t>(in.ids.size());
-    Array<int64_t> row_ids(nnz * row_stride, kInt64Min);
-    for (int64_t k = 0; k < nnz; ++k) row_ids[k * row_stride] = in.row_ids[static_cast<size_t>(k)];
-    row_ids_ = DeviceArray<int64_t>(row_ids);
-    column_.ids = in.is_int32 ? IdSpan(ids32_.view()) : IdSpan(ids_.view());
-    column_.row_ids = {row_ids_.data(), nnz, row_stride};
-    column_.weights = weights_.view();
-    column_.num_rows = in.pairs.num_rows;
-    column_.table = table.data();
-    column_.dim = in.pairs.dim;
-    column_.table_rows = static_cast<int64_t>(in.pairs.embeddings.size());
-    column_.combiner = in.pairs.combiner;
-    column_.max_norm = in.pairs.max_norm;
-    column_.default_id = in.default_id;
-  }
-
-  const GroupColumn<T>& column() const { return column_; }
-
- private:
-  DeviceArray<int64_t> ids_;
-  DeviceArray<int32_t> ids32_;
-  DeviceArray<int64_t> row_ids_;
-  DeviceArray<ComputeType<T>> weights_;
-  GroupColumn<T> column_;
-};
-
 template <typename T>
 class DeviceGroup : public GroupCase<T> {
  public:
@@ -57,7 +23,7 @@ class DeviceGroup : public GroupCase<T> {
   explicit DeviceGroup(int seed) : GroupCase<T>(seed) {
     for (const Array<T>& table : this->flat_tables_) device_tables_.emplace_back(table);
     for (size_t c = 0; c < cases_.size(); ++c) {
-      memory_.push_back(std::make_unique<DeviceColumn<T>>(
+      memory_.push_back(std::make_unique<ColumnOf<T, DeviceArray>>(
           cases_[c], device_tables_[cases_[c].table], this->row_strides_[c]));
       columns_.push_back(memory_.back()->column());
       device_grads_.emplace_back(this->flat_grads_[c]);
@@ -150,7 +116,7 @@ class DeviceGroup : public GroupCase<T> {
   std::vector<DeviceArray<T>> device_tables_;
 
  private:
-  std::vector<std::unique_ptr<DeviceColumn<T>>> memory_;
+  std::vector<std::unique_ptr<ColumnOf<T, DeviceArray>>> memory_;
   std::vector<GroupColumn<T>> columns_;
   std::vector<DeviceArray<T>> device_grads_;
   std::vector<CombinedGrad<T>> combined_grads_;

@@ -1,19 +1,13 @@
 #include "tests/cpp/cuda_testing.h"
-#include "tf_ops/core/lookup/partition.h"
+#include "tests/cpp/partition_testing.h"
 
 namespace fused_embedding {
 namespace {
 
-using Ints = std::vector<int64_t>;
 using CudaPartition = GpuTest;
 
-struct Result {
-  std::vector<int32_t> permutation;
-  std::vector<Ints> shards;
-};
-
 Status Partition(const GpuExec& gpu, const Ints& ids, const Ints& shard_rows,
-                 PartitionStrategy strategy, Result* result) {
+                 PartitionStrategy strategy, PartitionResult* result) {
   const DeviceArray<int64_t> device_ids(Array<int64_t>::Of(ids));
   const Array<int64_t> rows = Array<int64_t>::Of(shard_rows);
   const PartitionInput in{device_ids.view(), rows.view(), strategy};
@@ -37,26 +31,8 @@ Status Partition(const GpuExec& gpu, const Ints& ids, const Ints& shard_rows,
   return Status();
 }
 
-// The twin on the CPU, which its own tests hold against the definition.
-Status PartitionOnCpu(const Ints& ids, const Ints& shard_rows, PartitionStrategy strategy,
-                      Result* result) {
-  const PartitionInput in{AsSpan(ids), AsSpan(shard_rows), strategy};
-  result->permutation.assign(2 * ids.size(), -7);
-  Ints shard_sizes(shard_rows.size());
-  FE_RETURN_IF_ERROR(PlanPartition(in, AsSpan(result->permutation), AsSpan(shard_sizes)));
-  result->shards.clear();
-  for (const int64_t size : shard_sizes) result->shards.emplace_back(size, -7);
-  std::vector<Span<int64_t>> spans;
-  for (Ints& shard : result->shards) spans.push_back(AsSpan(shard));
-  RunPartition(in, AsSpan(result->permutation), {spans.data(), static_cast<int64_t>(spans.size())});
-  return Status();
-}
-
-constexpr PartitionStrategy kStrategies[] = {PartitionStrategy::kDiv, PartitionStrategy::kMod,
-                                             PartitionStrategy::kModEv, PartitionStrategy::kHash};
-
 TEST_F(CudaPartition, DoesTheExampleOfTheHeader) {
-  Result result;
+  PartitionResult result;
   ASSERT_TRUE(IsOk(Partition(gpu, {5, 1, 4}, {4, 2}, PartitionStrategy::kDiv, &result)));
   EXPECT_EQ(result.shards, (std::vector<Ints>{{1}, {1, 0}}));
   EXPECT_EQ(result.permutation, (std::vector<int32_t>{1, 0, 0, 0, 1, 1}));
@@ -75,11 +51,11 @@ TEST_F(CudaPartition, EqualsTheCpuInAnyOrderOfThreads) {
       for (int64_t i = RandomInt(&random, 0, round % 10 == 0 ? 3000 : 60); i > 0; --i) {
         ids.push_back(any_id ? static_cast<int64_t>(random()) : RandomInt(&random, 0, 9));
       }
-      Result want;
-      const Status want_status = PartitionOnCpu(ids, shard_rows, strategy, &want);
+      PartitionResult want;
+      const Status want_status = Partition(ids, shard_rows, strategy, &want);
       for (const uint64_t seed : kOrderSeeds) {
         ShuffleOrder(seed);
-        Result got;
+        PartitionResult got;
         const Status status = Partition(gpu, ids, shard_rows, strategy, &got);
         ASSERT_EQ(status.message(), want_status.message());
         if (!status.ok()) continue;
@@ -93,20 +69,20 @@ TEST_F(CudaPartition, EqualsTheCpuInAnyOrderOfThreads) {
 TEST_F(CudaPartition, TakesTheExtremes) {
   const Ints ids = {kInt64Min, kInt64Max, -1, 0, -1000, -1001};
   for (const PartitionStrategy strategy : {PartitionStrategy::kModEv, PartitionStrategy::kHash}) {
-    Result got, want;
+    PartitionResult got, want;
     ASSERT_TRUE(IsOk(Partition(gpu, ids, {0, 0, 0}, strategy, &got)));
-    ASSERT_TRUE(IsOk(PartitionOnCpu(ids, {0, 0, 0}, strategy, &want)));
+    ASSERT_TRUE(IsOk(Partition(ids, {0, 0, 0}, strategy, &want)));
     EXPECT_EQ(got.permutation, want.permutation);
     EXPECT_EQ(got.shards, want.shards);
   }
-  Result result;
+  PartitionResult result;
   ASSERT_TRUE(IsOk(
       Partition(gpu, {0, 1, kInt64Max - 1}, {1, kInt64Max - 1}, PartitionStrategy::kDiv, &result)));
   EXPECT_EQ(result.shards, (std::vector<Ints>{{0}, {0, kInt64Max - 2}}));
 }
 
 TEST_F(CudaPartition, RefusesBadShards) {
-  Result result;
+  PartitionResult result;
   for (const PartitionStrategy strategy : kStrategies) {
     EXPECT_TRUE(IsInvalid(Partition(gpu, {}, {}, strategy, &result), {"at least one shard"}));
     EXPECT_TRUE(

@@ -27,17 +27,6 @@ Status PostLookupGrad(const GpuExec& gpu, const Pairs<T>& pairs, Span<const int3
   return Status();
 }
 
-LookupCase Example() {
-  LookupCase in;
-  in.combiner = Combiner::kMean;
-  in.num_rows = 3;
-  in.dim = 2;
-  in.embeddings = {{1, 2}, {3, 4}};
-  in.unique_idx = {0, 1, 1};
-  in.row_ids = {0, 0, 2};
-  return in;
-}
-
 template <typename T>
 void ExpectGrad(const GpuExec& gpu, const LookupCase& in, const Matrix& combined_grad,
                 const Matrix& want) {

@@ -32,18 +32,6 @@ void ExpectCombined(const GpuExec& gpu, const LookupCase& in, const Matrix& want
   ExpectRowsClose(result.combined, want, MaxAbs(want));
 }
 
-// rows [[1, 2], [3, 4]], the second row of three without ids.
-LookupCase Example(Combiner combiner) {
-  LookupCase in;
-  in.combiner = combiner;
-  in.num_rows = 3;
-  in.dim = 2;
-  in.embeddings = {{1, 2}, {3, 4}};
-  in.unique_idx = {0, 1, 1};
-  in.row_ids = {0, 0, 2};
-  return in;
-}
-
 template <typename T>
 class CudaPostLookup : public GpuTest {};
 TYPED_TEST_SUITE(CudaPostLookup, ValueTypes);

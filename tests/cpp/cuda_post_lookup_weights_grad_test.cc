@@ -27,11 +27,8 @@ TYPED_TEST_SUITE(CudaPostLookupWeightsGrad, ValueTypes);
 using CudaPostLookupWeightsGradFloat = GpuTest;
 
 TYPED_TEST(CudaPostLookupWeightsGrad, IsRightByHand) {
-  LookupCase in;
+  LookupCase in = Example();
   in.num_rows = 2;
-  in.dim = 2;
-  in.embeddings = {{1, 2}, {3, 4}};
-  in.unique_idx = {0, 1, 1};
   in.row_ids = {0, 0, 1};
   in.weights = {1, 3, 2};
   const Matrix grad = {{1, 1}, {1, -1}};

@@ -1,51 +1,12 @@
 #include "tests/cpp/cuda_testing.h"
-#include "tf_ops/core/lookup/pre_lookup.h"
+#include "tests/cpp/pre_lookup_testing.h"
 
 namespace fused_embedding {
 namespace {
 
-using Ints = std::vector<int64_t>;
 using CudaPreLookup = GpuTest;
 
-struct Result {
-  std::vector<Ints> ids, indices;  // [P]
-  std::vector<int32_t> flags;
-};
-
-struct Batch {
-  Ints ids, rows, shard_rows;
-  int64_t num_rows = 0;
-  int64_t default_id = -1;
-  bool prune = true, fill = true;
-  PartitionStrategy strategy = PartitionStrategy::kDiv;
-
-  // Columns 100, 101 ...
-  Array<int64_t> Indices() const {
-    Array<int64_t> indices(2 * static_cast<int64_t>(rows.size()));
-    for (size_t i = 0; i < rows.size(); ++i) {
-      indices[2 * static_cast<int64_t>(i)] = rows[i];
-      indices[2 * static_cast<int64_t>(i) + 1] = 100 + static_cast<int64_t>(i);
-    }
-    return indices;
-  }
-
-  PreLookupInput Input(Span<const int64_t> id_values, Span<const int64_t> indices) const {
-    PreLookupInput in;
-    in.pairs.ids = id_values;
-    in.pairs.indices = indices;
-    in.pairs.num_rows = num_rows;
-    in.pairs.default_id = default_id;
-    in.pairs.prune = prune;
-    in.pairs.fill = fill;
-    in.shard_rows = AsSpan(shard_rows);
-    in.strategy = strategy;
-    return in;
-  }
-
-  int64_t num_flags() const { return num_rows + static_cast<int64_t>(ids.size()); }
-};
-
-Status OnGpu(const GpuExec& gpu, const Batch& batch, Result* result) {
+Status OnGpu(const GpuExec& gpu, const PreLookupBatch& batch, PreLookupResult* result) {
   const DeviceArray<int64_t> ids(Array<int64_t>::Of(batch.ids)), indices(batch.Indices());
   const PreLookupInput in = batch.Input(ids.view(), indices.view());
   const DeviceArray<int32_t> flags(batch.num_flags());
@@ -65,34 +26,15 @@ Status OnGpu(const GpuExec& gpu, const Batch& batch, Result* result) {
   FE_RETURN_IF_ERROR(
       RunPreLookup(gpu, in, plan, {id_spans.data(), num_shards}, {index_spans.data(), num_shards}));
   EXPECT_EQ(NumWaits() - num_waits, kIsEmulated ? 1 : 0);
-  *result = Result();
+  *result = {};
   for (const auto& shard : shard_ids) result->ids.push_back(shard.ToHost().values());
   for (const auto& shard : shard_indices) result->indices.push_back(shard.ToHost().values());
   result->flags = flags.ToHost().values();
   return Status();
 }
 
-// The twin on the CPU, which its own tests hold against the definition.
-Status OnCpu(const Batch& batch, Result* result) {
-  const Array<int64_t> indices = batch.Indices();
-  const PreLookupInput in = batch.Input(AsSpan(batch.ids), indices.view());
-  *result = Result();
-  result->flags.assign(static_cast<size_t>(batch.num_flags()), -7);
-  Ints shard_sizes(batch.shard_rows.size(), -7);
-  PreLookupPlan plan;
-  FE_RETURN_IF_ERROR(PlanPreLookup(in, AsSpan(result->flags), AsSpan(shard_sizes), &plan));
-  std::vector<Span<int64_t>> id_spans, index_spans;
-  for (const int64_t size : shard_sizes) result->ids.emplace_back(size, -7);
-  for (const int64_t size : shard_sizes) result->indices.emplace_back(2 * size, -7);
-  for (Ints& shard : result->ids) id_spans.push_back(AsSpan(shard));
-  for (Ints& shard : result->indices) index_spans.push_back(AsSpan(shard));
-  const int64_t num_shards = in.shard_rows.size;
-  RunPreLookup(in, plan, {id_spans.data(), num_shards}, {index_spans.data(), num_shards});
-  return Status();
-}
-
 TEST_F(CudaPreLookup, DoesTheExampleOfTheHeader) {
-  Result result;
+  PreLookupResult result;
   ASSERT_TRUE(IsOk(OnGpu(gpu, {{5, -1, 1}, {0, 0, 2}, {4, 2}, 3}, &result)));
   EXPECT_EQ(result.ids, (std::vector<Ints>{{1, 0}, {1}}));
   EXPECT_EQ(result.indices, (std::vector<Ints>{{2, 102, 1, 0}, {0, 100}}));
@@ -101,12 +43,10 @@ TEST_F(CudaPreLookup, DoesTheExampleOfTheHeader) {
 
 // Results and messages.
 TEST_F(CudaPreLookup, EqualsTheCpuInAnyOrderOfThreads) {
-  constexpr PartitionStrategy kStrategies[] = {PartitionStrategy::kDiv, PartitionStrategy::kMod,
-                                               PartitionStrategy::kModEv, PartitionStrategy::kHash};
   Random random(61);
   int num_errors = 0;
   for (int round = 0; round < 300; ++round) {
-    Batch batch;
+    PreLookupBatch batch;
     batch.strategy = kStrategies[round % 4];
     for (int64_t p = RandomInt(&random, 1, 5); p > 0; --p) {
       batch.shard_rows.push_back(RandomInt(&random, 2, 6));
@@ -123,12 +63,12 @@ TEST_F(CudaPreLookup, EqualsTheCpuInAnyOrderOfThreads) {
       batch.rows.push_back(
           RandomInt(&random, has_errors ? -1 : 0, has_rows ? batch.num_rows - 1 : 0));
     }
-    Result want;
-    const Status want_status = OnCpu(batch, &want);
+    PreLookupResult want;
+    const Status want_status = PreLookup(batch, &want);
     num_errors += !want_status.ok();
     for (const uint64_t seed : kOrderSeeds) {
       ShuffleOrder(seed);
-      Result got;
+      PreLookupResult got;
       const Status status = OnGpu(gpu, batch, &got);
       ASSERT_EQ(status.message(), want_status.message());
       if (!status.ok()) continue;
@@ -142,23 +82,23 @@ TEST_F(CudaPreLookup, EqualsTheCpuInAnyOrderOfThreads) {
 }
 
 TEST_F(CudaPreLookup, TakesTheExtremes) {
-  Batch batch{{kInt64Min, kInt64Max, -1}, {2, 0, 2}, {0, 0, 0}, 3};
+  PreLookupBatch batch{{kInt64Min, kInt64Max, -1}, {2, 0, 2}, {0, 0, 0}, 3};
   batch.strategy = PartitionStrategy::kHash;
   for (const bool prune : {false, true}) {
     batch.prune = prune;
-    Result got, want;
+    PreLookupResult got, want;
     ASSERT_TRUE(IsOk(OnGpu(gpu, batch, &got)));
-    ASSERT_TRUE(IsOk(OnCpu(batch, &want)));
+    ASSERT_TRUE(IsOk(PreLookup(batch, &want)));
     EXPECT_EQ(got.ids, want.ids);
     EXPECT_EQ(got.indices, want.indices);
   }
 }
 
 TEST_F(CudaPreLookup, NamesWhatIsWrong) {
-  Result result;
+  PreLookupResult result;
   EXPECT_TRUE(IsInvalid(OnGpu(gpu, {{1}, {3}, {4, 2}, 3}, &result), {"sp_indices[0, 0] = 3"}));
   EXPECT_TRUE(IsInvalid(OnGpu(gpu, {{1}, {0}, {}, 3}, &result), {"at least one shard"}));
-  Batch batch{{-1}, {0}, {4, 2}, 1};
+  PreLookupBatch batch{{-1}, {0}, {4, 2}, 1};
   batch.default_id = 6;  // of a row that is filled
   EXPECT_TRUE(IsInvalid(OnGpu(gpu, batch, &result), {"id 6 at position 0"}));
   batch.fill = false;

@@ -1,40 +1,22 @@
 #include "tests/cpp/cuda_testing.h"
-#include "tf_ops/core/lookup/prune_and_fill.h"
+#include "tests/cpp/prune_and_fill_testing.h"
 
 namespace fused_embedding {
 namespace {
 
-using Ints = std::vector<int64_t>;
-
-template <typename Weight>
-struct Result {
-  Array<bool> is_row_empty;
-  Array<int64_t> ids, indices;
-  Array<Weight> weights;
-  std::string bytes() const {
-    return is_row_empty.bytes() + ids.bytes() + indices.bytes() + weights.bytes();
-  }
-};
-
 // What an input holds, as host memory and as device memory.
 template <typename Weight>
-struct Batch {
-  Array<int64_t> ids, indices;
+struct Batch : PruneAndFillBatch {
   Array<Weight> weights;
   PruneAndFillInput<Weight> options;
 
-  // Columns 7, 8, 9 ...
   Batch(const Ints& batch_ids, const Ints& rows, int64_t num_rows)
-      : ids(Array<int64_t>::Of(batch_ids)), indices(2 * static_cast<int64_t>(rows.size())) {
-    for (size_t i = 0; i < rows.size(); ++i) {
-      indices[2 * static_cast<int64_t>(i)] = rows[i];
-      indices[2 * static_cast<int64_t>(i) + 1] = 7 + static_cast<int64_t>(i);
-    }
+      : PruneAndFillBatch(batch_ids, rows) {
     options.num_rows = num_rows;
     options.prune = options.fill = true;
   }
 
-  Status OnGpu(const GpuExec& gpu, Result<Weight>* result) const {
+  Status OnGpu(const GpuExec& gpu, PruneAndFillResult<Weight>* result) const {
     const DeviceArray<int64_t> device_ids(ids), device_indices(indices);
     const DeviceArray<Weight> device_weights(weights);
     PruneAndFillInput<Weight> in = options;
@@ -57,20 +39,13 @@ struct Batch {
   }
 
   // The twin on the CPU, which its own tests hold against the definition.
-  Result<Weight> OnCpu() const {
+  PruneAndFillResult<Weight> OnCpu() const {
     PruneAndFillInput<Weight> in = options;
     in.ids = ids.view();
     in.indices = indices.view();
     in.weights = weights.view();
-    Result<Weight> result;
-    result.is_row_empty = Array<bool>(in.num_rows);
-    PruneAndFillPlan plan;
-    EXPECT_TRUE(IsOk(PlanPruneAndFill(in, result.is_row_empty.span(), &plan)));
-    result.ids = Array<int64_t>(plan.nnz_out());
-    result.indices = Array<int64_t>(2 * plan.nnz_out());
-    result.weights = Array<Weight>(weights.size() == 0 ? 0 : plan.nnz_out());
-    RunPruneAndFill(in, plan, result.is_row_empty.view(),
-                    {result.ids.span(), result.indices.span(), result.weights.span()});
+    PruneAndFillResult<Weight> result;
+    EXPECT_TRUE(IsOk(PruneAndFill(in, &result)));
     return result;
   }
 };
@@ -83,7 +58,7 @@ using CudaPruneAndFillFloat = GpuTest;
 TEST_F(CudaPruneAndFillFloat, DoesTheExampleOfTheHeader) {
   Batch<float> batch({7, -1, 3}, {0, 0, 2}, 4);
   batch.options.default_id = 0;
-  Result<float> out;
+  PruneAndFillResult<float> out;
   ASSERT_TRUE(IsOk(batch.OnGpu(gpu, &out)));
   EXPECT_EQ(out.ids.values(), (Ints{7, 3, 0, 0}));
   EXPECT_EQ(out.indices.values(), (Ints{0, 7, 2, 9, 1, 0, 3, 0}));
@@ -113,10 +88,10 @@ TYPED_TEST(CudaPruneAndFill, EqualsTheCpu) {
     batch.options.prune = RandomBool(&random, 0.8);
     batch.options.prune_weights = batch.weights.size() > 0 && RandomBool(&random);
     batch.options.fill = RandomBool(&random, 0.8);
-    const Result<TypeParam> want = batch.OnCpu();
+    const PruneAndFillResult<TypeParam> want = batch.OnCpu();
     for (const uint64_t seed : kOrderSeeds) {
       ShuffleOrder(seed);
-      Result<TypeParam> got;
+      PruneAndFillResult<TypeParam> got;
       ASSERT_TRUE(IsOk(batch.OnGpu(this->gpu, &got)));
       ASSERT_EQ(got.bytes(), want.bytes()) << "round " << round << ", order " << seed;
     }
@@ -143,7 +118,7 @@ TYPED_TEST(CudaPruneAndFill, GradientGoesToTheKeptPairs) {
 }
 
 TEST_F(CudaPruneAndFillFloat, NamesTheFirstBadRow) {
-  Result<float> out;
+  PruneAndFillResult<float> out;
   for (const int64_t row : {int64_t{3}, int64_t{-1}, kInt64Max, kInt64Min}) {
     for (const uint64_t seed : kOrderSeeds) {
       ShuffleOrder(seed);
@@ -156,7 +131,7 @@ TEST_F(CudaPruneAndFillFloat, NamesTheFirstBadRow) {
 }
 
 TEST_F(CudaPruneAndFillFloat, ChecksLengths) {
-  Result<float> out;
+  PruneAndFillResult<float> out;
   Batch<float> batch({1, 2}, {0, 1}, 2);
   batch.weights = Array<float>{1, 2, 3};
   EXPECT_TRUE(IsInvalid(batch.OnGpu(gpu, &out), {"sp_weights_values", "2 ids", "has 3"}));

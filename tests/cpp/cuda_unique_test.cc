@@ -1,6 +1,5 @@
-#include <unordered_map>
-
 #include "tests/cpp/cuda_testing.h"
+#include "tests/cpp/unique_testing.h"
 #include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/lookup/unique.h"
 
@@ -8,16 +7,7 @@ namespace fused_embedding {
 namespace {
 
 template <typename Id, typename Index>
-struct Result {
-  std::vector<Id> ids;
-  std::vector<Index> idx, counts;
-  bool operator==(const Result& other) const {
-    return ids == other.ids && idx == other.idx && counts == other.counts;
-  }
-};
-
-template <typename Id, typename Index>
-Result<Id, Index> Unique(const GpuExec& gpu, const std::vector<Id>& ids) {
+UniqueResult<Id, Index> Unique(const GpuExec& gpu, const std::vector<Id>& ids) {
   const DeviceArray<Id> in(Array<Id>::Of(ids));
   const int64_t num_waits = NumWaits();
   GpuUniquePlan plan;
@@ -31,26 +21,8 @@ Result<Id, Index> Unique(const GpuExec& gpu, const std::vector<Id>& ids) {
   return {unique_ids.ToHost().values(), idx.ToHost().values(), counts.ToHost().values()};
 }
 
-template <typename Id, typename Index>
-Result<Id, Index> NaiveUnique(const std::vector<Id>& ids) {
-  Result<Id, Index> result;
-  std::unordered_map<Id, Index> numbers;
-  for (const Id id : ids) {
-    const auto [entry, is_new] = numbers.emplace(id, static_cast<Index>(numbers.size()));
-    if (is_new) {
-      result.ids.push_back(id);
-      result.counts.push_back(0);
-    }
-    result.idx.push_back(entry->second);
-    ++result.counts[static_cast<size_t>(entry->second)];
-  }
-  return result;
-}
-
 template <typename IdAndIndex>
 class CudaUnique : public GpuTest {};
-using IdAndIndexTypes = ::testing::Types<std::pair<int32_t, int32_t>, std::pair<int32_t, int64_t>,
-                                         std::pair<int64_t, int32_t>, std::pair<int64_t, int64_t>>;
 TYPED_TEST_SUITE(CudaUnique, IdAndIndexTypes);
 using CudaUniqueInt64 = GpuTest;
 

@@ -10,12 +10,6 @@ class GatherIds : public ::testing::Test {};
 using IdTypes = ::testing::Types<int32_t, int64_t>;
 TYPED_TEST_SUITE(GatherIds, IdTypes);
 
-Array<char> RandomBytes(Random* random, int64_t size) {
-  Array<char> bytes(size);
-  for (int64_t i = 0; i < size; ++i) bytes[i] = static_cast<char>((*random)());
-  return bytes;
-}
-
 TYPED_TEST(GatherIds, CopiesRowsOfAnySize) {
   Random random(17);
   constexpr int64_t kNumRows = 50, kNumIds = 300;

@@ -4,6 +4,7 @@
 #define FUSED_EMBEDDING_TESTS_CPP_GROUP_TESTING_H_
 
 #include "tests/cpp/naive_lookup.h"
+#include "tf_ops/core/lookup/group_column.h"
 
 namespace fused_embedding {
 
@@ -75,6 +76,37 @@ ColumnCase RandomColumn(Random* random, const std::vector<Matrix>& tables) {
   PruneAndFill(&column);
   return column;
 }
+
+// The memory behind GroupColumn<T>, host's or a GPU's.
+template <typename T, template <typename> class Memory = Array>
+class ColumnOf {
+ public:
+  ColumnOf(const ColumnCase& in, const Memory<T>& table, int64_t row_stride)
+      : ids_(Array<int64_t>::Of(in.ids)),
+        ids32_(Array<int32_t>::Of(in.ids)),
+        row_ids_(WithStride(in.row_ids, row_stride)),
+        weights_(Array<ComputeType<T>>::Of(in.weights)) {
+    column_.ids = in.is_int32 ? IdSpan(ids32_.view()) : IdSpan(ids_.view());
+    column_.row_ids = {row_ids_.data(), static_cast<int64_t>(in.row_ids.size()), row_stride};
+    column_.weights = weights_.view();
+    column_.num_rows = in.pairs.num_rows;
+    column_.table = table.view().data;
+    column_.dim = in.pairs.dim;
+    column_.table_rows = static_cast<int64_t>(in.pairs.embeddings.size());
+    column_.combiner = in.pairs.combiner;
+    column_.max_norm = in.pairs.max_norm;
+    column_.default_id = in.default_id;
+  }
+
+  const GroupColumn<T>& column() const { return column_; }
+
+ private:
+  Memory<int64_t> ids_;
+  Memory<int32_t> ids32_;
+  Memory<int64_t> row_ids_;
+  Memory<ComputeType<T>> weights_;
+  GroupColumn<T> column_;
+};
 
 // A random group of columns as numbers, and what its results must be.
 template <typename T>

@@ -168,35 +168,50 @@ inline std::vector<double> NaiveWeightsGrad(const LookupCase& in, const Matrix& 
   return grad;
 }
 
-// The memory behind Pairs<T>: each embedding in an allocation of its own.
 template <typename T>
+Array<T> Flat(const Matrix& rows, int64_t dim) {
+  Array<T> flat(static_cast<int64_t>(rows.size()) * dim);
+  int64_t i = 0;
+  for (const std::vector<double>& row : rows) {
+    for (const double value : row) flat[i++] = Rounded<T>(value);
+  }
+  return flat;
+}
+
+// Values that are the first of `stride` columns.
+inline Array<int64_t> WithStride(const std::vector<int64_t>& values, int64_t stride) {
+  Array<int64_t> spread(static_cast<int64_t>(values.size()) * stride, kInt64Min);
+  for (size_t k = 0; k < values.size(); ++k) spread[static_cast<int64_t>(k) * stride] = values[k];
+  return spread;
+}
+
+// The memory behind Pairs<T>, host's or a GPU's: each embedding in an allocation of its own,
+// `shift` values behind its beginning.
+template <typename T, template <typename> class Memory = Array>
 class PairsOf {
  public:
   // `row_stride` 2: the row ids are the first column of indices [num_pairs, 2].
-  explicit PairsOf(const LookupCase& in, int64_t row_stride = 1)
-      : rows_(static_cast<int64_t>(in.embeddings.size())),
-        unique_idx_(Array<int32_t>::Of(in.unique_idx)),
-        row_ids_(static_cast<int64_t>(in.row_ids.size()) * row_stride, kInt64Min),
-        weights_(static_cast<int64_t>(in.weights.size())),
+  explicit PairsOf(const LookupCase& in, int64_t row_stride = 1, int64_t shift = 0)
+      : unique_idx_(Array<int32_t>::Of(in.unique_idx)),
+        row_ids_(WithStride(in.row_ids, row_stride)),
+        weights_(Array<ComputeType<T>>::Of(in.weights)),
         is_zero_row_(Array<bool>::Of(in.is_zero_row)) {
-    for (const std::vector<double>& embedding : in.embeddings) {
-      embeddings_.push_back(Array<T>(static_cast<int64_t>(embedding.size())));
-      for (size_t d = 0; d < embedding.size(); ++d) {
-        embeddings_.back()[static_cast<int64_t>(d)] = Rounded<T>(embedding[d]);
-      }
-      rows_[static_cast<int64_t>(embeddings_.size()) - 1] = embeddings_.back().data();
+    pairs_.address_bits = static_cast<uint64_t>(in.dim) * sizeof(T);
+    Array<const T*> rows(static_cast<int64_t>(in.embeddings.size()));
+    for (int64_t u = 0; u < rows.size(); ++u) {
+      std::vector<double> shifted(static_cast<size_t>(shift), std::nan(""));
+      const std::vector<double>& embedding = in.embeddings[static_cast<size_t>(u)];
+      shifted.insert(shifted.end(), embedding.begin(), embedding.end());
+      embeddings_.emplace_back(Flat<T>({shifted}, static_cast<int64_t>(shifted.size())));
+      rows[u] = embeddings_.back().view().data + shift;
+      pairs_.address_bits |= reinterpret_cast<uintptr_t>(rows[u]);
     }
-    for (size_t k = 0; k < in.row_ids.size(); ++k) {
-      row_ids_[static_cast<int64_t>(k) * row_stride] = in.row_ids[k];
-    }
-    for (size_t k = 0; k < in.weights.size(); ++k) {
-      weights_[static_cast<int64_t>(k)] = static_cast<ComputeType<T>>(in.weights[k]);
-    }
-    pairs_.rows = {rows_.data(), rows_.size()};
-    pairs_.unique_idx = unique_idx_.span();
+    rows_ = Memory<const T*>(std::move(rows));
+    pairs_.rows = rows_.view();
+    pairs_.unique_idx = unique_idx_.view();
     pairs_.row_ids = {row_ids_.data(), static_cast<int64_t>(in.row_ids.size()), row_stride};
-    pairs_.weights = weights_.span();
-    pairs_.is_zero_row = is_zero_row_.span();
+    pairs_.weights = weights_.view();
+    pairs_.is_zero_row = is_zero_row_.view();
     pairs_.dim = in.dim;
     pairs_.num_rows = in.num_rows;
     pairs_.combiner = in.combiner;
@@ -207,12 +222,12 @@ class PairsOf {
   const Pairs<T>& pairs() const { return pairs_; }
 
  private:
-  std::vector<Array<T>> embeddings_;
-  Array<const T*> rows_;
-  Array<int32_t> unique_idx_;
-  Array<int64_t> row_ids_;
-  Array<ComputeType<T>> weights_;
-  Array<bool> is_zero_row_;
+  std::vector<Memory<T>> embeddings_;
+  Memory<const T*> rows_;
+  Memory<int32_t> unique_idx_;
+  Memory<int64_t> row_ids_;
+  Memory<ComputeType<T>> weights_;
+  Memory<bool> is_zero_row_;
   Pairs<T> pairs_;
 };
 
@@ -227,14 +242,16 @@ Matrix RandomMatrix(Random* random, size_t num_rows, int64_t dim) {
   return rows;
 }
 
-template <typename T>
-Array<T> Flat(const Matrix& rows, int64_t dim) {
-  Array<T> flat(static_cast<int64_t>(rows.size()) * dim);
-  int64_t i = 0;
-  for (const std::vector<double>& row : rows) {
-    for (const double value : row) flat[i++] = Rounded<T>(value);
-  }
-  return flat;
+// rows [[1, 2], [3, 4]], the second row of three without ids.
+inline LookupCase Example(Combiner combiner = Combiner::kMean) {
+  LookupCase in;
+  in.combiner = combiner;
+  in.num_rows = 3;
+  in.dim = 2;
+  in.embeddings = {{1, 2}, {3, 4}};
+  in.unique_idx = {0, 1, 1};
+  in.row_ids = {0, 0, 2};
+  return in;
 }
 
 struct CaseSize {
@@ -289,6 +306,27 @@ constexpr Combiner kCombiners[] = {Combiner::kSum, Combiner::kMean, Combiner::kS
 
 // Each way that a row is cut into blocks: registers of 8, 16, 32 and 64 values, and odd rests.
 constexpr int64_t kDims[] = {1, 3, 8, 16, 17, 32, 63, 64, 65, 80, 128, 144, 200};
+
+// Every kind of case: combiners, dims, weights, clipping, zero rows.
+template <typename T, typename Body>
+void ForRandomCases(uint64_t seed, std::initializer_list<CaseSize> sizes, const Body& body) {
+  Random random(seed);
+  for (const int64_t dim : kDims) {
+    for (const Combiner combiner : kCombiners) {
+      for (CaseSize size : sizes) {
+        size.dim = dim;
+        const bool has_weights = RandomBool(&random);
+        LookupCase in = RandomCase<T>(&random, size, combiner, has_weights);
+        if (RandomBool(&random)) in.max_norm = std::sqrt(static_cast<double>(dim));
+        if (RandomBool(&random)) std::sort(in.row_ids.begin(), in.row_ids.end());
+        for (int64_t row = 0; has_weights && row < size.num_rows; ++row) {
+          in.is_zero_row.push_back(RandomBool(&random, 0.2));
+        }
+        body(in, &random);
+      }
+    }
+  }
+}
 
 }  // namespace fused_embedding
 

@@ -1,38 +1,10 @@
 #include "tf_ops/core/lookup/partition.h"
 
-#include "tests/cpp/core_testing.h"
+#include "tests/cpp/partition_testing.h"
 #include "tf_ops/core/base/hash.h"
 
 namespace fused_embedding {
 namespace {
-
-using Ints = std::vector<int64_t>;
-
-struct Result {
-  std::vector<int32_t> permutation;
-  std::vector<Ints> shards;
-};
-
-Status Partition(const Ints& ids, const Ints& shard_rows, PartitionStrategy strategy,
-                 Result* result) {
-  const Array<int64_t> id_array = Array<int64_t>::Of(ids);
-  const Array<int64_t> rows = Array<int64_t>::Of(shard_rows);
-  const PartitionInput in{id_array.view(), rows.view(), strategy};
-  Array<int32_t> permutation(2 * id_array.size(), -7);
-  Array<int64_t> shard_sizes(rows.size(), -7);
-  FE_RETURN_IF_ERROR(PlanPartition(in, permutation.span(), shard_sizes.span()));
-  std::vector<Array<int64_t>> shards;
-  Array<Span<int64_t>> spans(rows.size());
-  for (int64_t p = 0; p < rows.size(); ++p) {
-    shards.emplace_back(shard_sizes[p], -7);
-    spans[p] = shards.back().span();
-  }
-  RunPartition(in, permutation.view(), spans.view());
-  result->permutation = permutation.values();
-  result->shards.clear();
-  for (const Array<int64_t>& shard : shards) result->shards.push_back(shard.values());
-  return Status();
-}
 
 // The (shard, local id) of an id by the strategies' definitions, shard -1: in none.
 std::pair<int64_t, int64_t> NaivePlace(int64_t id, const Ints& shard_rows,
@@ -67,7 +39,7 @@ std::pair<int64_t, int64_t> NaivePlace(int64_t id, const Ints& shard_rows,
 
 // Complete: the permutation leads each id to its shard and back, and nothing else is in the shards.
 void ExpectRight(const Ints& ids, const Ints& shard_rows, PartitionStrategy strategy,
-                 const Result& result) {
+                 const PartitionResult& result) {
   std::vector<Ints> want(shard_rows.size());
   for (size_t i = 0; i < ids.size(); ++i) {
     const auto [shard, local] = NaivePlace(ids[i], shard_rows, strategy);
@@ -79,18 +51,15 @@ void ExpectRight(const Ints& ids, const Ints& shard_rows, PartitionStrategy stra
   EXPECT_EQ(result.shards, want);
 }
 
-constexpr PartitionStrategy kStrategies[] = {PartitionStrategy::kDiv, PartitionStrategy::kMod,
-                                             PartitionStrategy::kModEv, PartitionStrategy::kHash};
-
 TEST(Partition, DoesTheExampleOfTheHeader) {
-  Result result;
+  PartitionResult result;
   ASSERT_TRUE(IsOk(Partition({5, 1, 4}, {4, 2}, PartitionStrategy::kDiv, &result)));
   EXPECT_EQ(result.shards, (std::vector<Ints>{{1}, {1, 0}}));
   EXPECT_EQ(result.permutation, (std::vector<int32_t>{1, 0, 0, 0, 1, 1}));
 }
 
 TEST(Partition, ModEvIsDeepRecsFloorModulo) {
-  Result result;
+  PartitionResult result;
   ASSERT_TRUE(IsOk(Partition({1003, -1, 1}, {0, 0}, PartitionStrategy::kModEv, &result)));
   EXPECT_EQ(result.shards, (std::vector<Ints>{{}, {1003, -1, 1}}));
 }
@@ -109,7 +78,7 @@ TEST(Partition, AgreesWithItsDefinition) {
         const int64_t id = any_id ? static_cast<int64_t>(random()) : RandomInt(&random, 0, 60);
         if (NaivePlace(id, shard_rows, strategy).first >= 0) ids.push_back(id);
       }
-      Result result;
+      PartitionResult result;
       ASSERT_TRUE(IsOk(Partition(ids, shard_rows, strategy, &result)));
       ExpectRight(ids, shard_rows, strategy, result);
     }
@@ -117,7 +86,7 @@ TEST(Partition, AgreesWithItsDefinition) {
 }
 
 TEST(Partition, TakesTheExtremes) {
-  Result result;
+  PartitionResult result;
   for (const PartitionStrategy strategy : {PartitionStrategy::kModEv, PartitionStrategy::kHash}) {
     const Ints ids = {kInt64Min, kInt64Max, -1, 0, -1000, -1001};
     ASSERT_TRUE(IsOk(Partition(ids, {0, 0, 0}, strategy, &result)));
@@ -130,7 +99,7 @@ TEST(Partition, TakesTheExtremes) {
 }
 
 TEST(Partition, RefusesAnIdThatNoShardHolds) {
-  Result result;
+  PartitionResult result;
   for (const int64_t id : {int64_t{6}, int64_t{-1}, kInt64Max, kInt64Min}) {
     for (const PartitionStrategy strategy : {PartitionStrategy::kDiv, PartitionStrategy::kMod}) {
       EXPECT_TRUE(IsInvalid(Partition({0, id}, {3, 3}, strategy, &result),
@@ -143,7 +112,7 @@ TEST(Partition, RefusesAnIdThatNoShardHolds) {
 }
 
 TEST(Partition, RefusesBadShards) {
-  Result result;
+  PartitionResult result;
   for (const PartitionStrategy strategy : kStrategies) {
     EXPECT_TRUE(IsInvalid(Partition({}, {}, strategy, &result), {"at least one shard"}));
     EXPECT_TRUE(

@@ -21,17 +21,6 @@ Status PostLookupGrad(const CpuExec& exec, const Pairs<T>& pairs, Span<const int
   return Status();
 }
 
-LookupCase Example() {
-  LookupCase in;
-  in.combiner = Combiner::kMean;
-  in.num_rows = 3;
-  in.dim = 2;
-  in.embeddings = {{1, 2}, {3, 4}};
-  in.unique_idx = {0, 1, 1};
-  in.row_ids = {0, 0, 2};
-  return in;
-}
-
 template <typename T>
 void ExpectGrad(const LookupCase& in, const Matrix& combined_grad, const Matrix& want) {
   Array<T> got;
@@ -81,35 +70,26 @@ TEST(NaiveRowsGrad, IsTheDerivativeOfNaiveCombine) {
 }
 
 TYPED_TEST(PostLookupGradTypes, AgreesWithItsDefinitionForAnyNumberOfThreads) {
-  Random random(37);
-  for (const int64_t dim : kDims) {
-    for (const Combiner combiner : kCombiners) {
-      for (const CaseSize& size : {CaseSize{20, 30, 60, dim}, CaseSize{5, 1, 40, dim}}) {
-        for (const bool has_weights : {false, true}) {
-          LookupCase in = RandomCase<TypeParam>(&random, size, combiner, has_weights);
-          if (RandomBool(&random)) in.max_norm = std::sqrt(static_cast<double>(dim));
-          for (int64_t row = 0; has_weights && row < size.num_rows; ++row) {
-            in.is_zero_row.push_back(RandomBool(&random, 0.2));
-          }
-          const Matrix combined_grad =
-              RandomMatrix<TypeParam>(&random, static_cast<size_t>(size.num_rows), dim);
-          const Array<TypeParam> flat_grad = Flat<TypeParam>(combined_grad, dim);
-          const PairsOf<TypeParam> pairs(in, 1 + RandomInt(&random, 0, 1));
-          Array<TypeParam> first;
-          ASSERT_TRUE(IsOk(PostLookupGrad(SerialExec(), pairs.pairs(), {}, flat_grad, &first)));
-          ASSERT_NO_FATAL_FAILURE(ExpectRowsClose(first, NaiveRowsGrad(in, combined_grad),
-                                                  MaxAbs(NaiveClippedGrad(in, combined_grad))))
-              << in;
-          for (const int num_threads : kThreadCounts) {
-            Array<TypeParam> result;
-            ASSERT_TRUE(IsOk(
-                PostLookupGrad(ThreadedExec(num_threads), pairs.pairs(), {}, flat_grad, &result)));
-            EXPECT_EQ(result.bytes(), first.bytes()) << in << ", " << num_threads << " threads";
-          }
+  using T = TypeParam;
+  ForRandomCases<T>(
+      37, {{20, 30, 60, 0}, {5, 1, 40, 0}, {1, 5, 30, 0}, {6, 2, 6, 0}},
+      [](const LookupCase& in, Random* random) {
+        const Matrix combined_grad =
+            RandomMatrix<T>(random, static_cast<size_t>(in.num_rows), in.dim);
+        const Array<T> flat_grad = Flat<T>(combined_grad, in.dim);
+        const PairsOf<T> pairs(in, 1 + RandomInt(random, 0, 1));
+        Array<T> first;
+        ASSERT_TRUE(IsOk(PostLookupGrad(SerialExec(), pairs.pairs(), {}, flat_grad, &first)));
+        ASSERT_NO_FATAL_FAILURE(ExpectRowsClose(first, NaiveRowsGrad(in, combined_grad),
+                                                MaxAbs(NaiveClippedGrad(in, combined_grad))))
+            << in;
+        for (const int num_threads : kThreadCounts) {
+          Array<T> result;
+          ASSERT_TRUE(IsOk(
+              PostLookupGrad(ThreadedExec(num_threads), pairs.pairs(), {}, flat_grad, &result)));
+          EXPECT_EQ(result.bytes(), first.bytes()) << in << ", " << num_threads << " threads";
         }
-      }
-    }
-  }
+      });
 }
 
 TYPED_TEST(PostLookupGradTypes, CountsOfTheForwardPassGiveTheSameBits) {

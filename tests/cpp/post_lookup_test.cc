@@ -22,18 +22,6 @@ Status PostLookup(const CpuExec& exec, const Pairs<T>& pairs, Result<T>* result)
   return Status();
 }
 
-// rows [[1, 2], [3, 4]], the second row of three without ids.
-LookupCase Example(Combiner combiner) {
-  LookupCase in;
-  in.combiner = combiner;
-  in.num_rows = 3;
-  in.dim = 2;
-  in.embeddings = {{1, 2}, {3, 4}};
-  in.unique_idx = {0, 1, 1};
-  in.row_ids = {0, 0, 2};
-  return in;
-}
-
 template <typename T>
 void ExpectCombined(const LookupCase& in, const Matrix& want) {
   Result<T> result;
@@ -67,32 +55,22 @@ TYPED_TEST(PostLookupTypes, CombinesByHand) {
 
 // Sizes: few and many pairs a row, rows without pairs, one embedding, each block width.
 TYPED_TEST(PostLookupTypes, AgreesWithItsDefinitionForAnyNumberOfThreads) {
-  Random random(23);
-  for (const int64_t dim : kDims) {
-    for (const Combiner combiner : kCombiners) {
-      for (const CaseSize& size : {CaseSize{20, 10, 60, dim}, CaseSize{40, 1, 5, dim}}) {
-        for (const bool has_weights : {false, true}) {
-          LookupCase in = RandomCase<TypeParam>(&random, size, combiner, has_weights);
-          if (RandomBool(&random)) in.max_norm = std::sqrt(static_cast<double>(dim));
-          for (int64_t row = 0; has_weights && row < size.num_rows; ++row) {
-            in.is_zero_row.push_back(RandomBool(&random, 0.2));
-          }
-          const Matrix want = NaiveCombine(in);
-          const PairsOf<TypeParam> pairs(in, 1 + RandomInt(&random, 0, 1));
-          Result<TypeParam> first;
-          ASSERT_TRUE(IsOk(PostLookup(SerialExec(), pairs.pairs(), &first)));
-          ASSERT_NO_FATAL_FAILURE(
-              ExpectRowsClose(first.combined, want, MaxAbs(want) + MaxAbs(in.embeddings)))
-              << in;
-          for (const int num_threads : kThreadCounts) {
-            Result<TypeParam> result;
-            ASSERT_TRUE(IsOk(PostLookup(ThreadedExec(num_threads), pairs.pairs(), &result)));
-            EXPECT_EQ(result.bytes(), first.bytes()) << in << ", " << num_threads << " threads";
-          }
+  ForRandomCases<TypeParam>(
+      23, {{20, 10, 60, 0}, {40, 1, 5, 0}, {1, 5, 30, 0}, {6, 2, 6, 0}},
+      [](const LookupCase& in, Random* random) {
+        const Matrix want = NaiveCombine(in);
+        const PairsOf<TypeParam> pairs(in, 1 + RandomInt(random, 0, 1));
+        Result<TypeParam> first;
+        ASSERT_TRUE(IsOk(PostLookup(SerialExec(), pairs.pairs(), &first)));
+        ASSERT_NO_FATAL_FAILURE(
+            ExpectRowsClose(first.combined, want, MaxAbs(want) + MaxAbs(in.embeddings)))
+            << in;
+        for (const int num_threads : kThreadCounts) {
+          Result<TypeParam> result;
+          ASSERT_TRUE(IsOk(PostLookup(ThreadedExec(num_threads), pairs.pairs(), &result)));
+          EXPECT_EQ(result.bytes(), first.bytes()) << in << ", " << num_threads << " threads";
         }
-      }
-    }
-  }
+      });
 }
 
 TYPED_TEST(PostLookupTypes, CountsThePairsOfRowsThatAreNotZero) {

@@ -20,11 +20,8 @@ class WeightsGradTypes : public ::testing::Test {};
 TYPED_TEST_SUITE(WeightsGradTypes, ValueTypes);
 
 TYPED_TEST(WeightsGradTypes, IsRightByHand) {
-  LookupCase in;
+  LookupCase in = Example();
   in.num_rows = 2;
-  in.dim = 2;
-  in.embeddings = {{1, 2}, {3, 4}};
-  in.unique_idx = {0, 1, 1};
   in.row_ids = {0, 0, 1};
   in.weights = {1, 3, 2};
   const Matrix grad = {{1, 1}, {1, -1}};
@@ -70,32 +67,19 @@ TEST(NaiveWeightsGrad, IsTheDerivativeOfNaiveCombine) {
 }
 
 TYPED_TEST(WeightsGradTypes, AgreesWithItsDefinitionForAnyNumberOfThreads) {
-  Random random(47);
-  for (const int64_t dim : kDims) {
-    for (const Combiner combiner : kCombiners) {
-      for (const CaseSize& size : {CaseSize{20, 30, 60, dim}, CaseSize{3, 2, 40, dim}}) {
-        LookupCase in = RandomCase<TypeParam>(&random, size, combiner, true);
-        if (RandomBool(&random)) in.max_norm = std::sqrt(static_cast<double>(dim));
-        if (RandomBool(&random)) {
-          for (int64_t row = 0; row < size.num_rows; ++row) {
-            in.is_zero_row.push_back(RandomBool(&random, 0.2));
-          }
-        }
-        const Matrix grad =
-            RandomMatrix<TypeParam>(&random, static_cast<size_t>(size.num_rows), dim);
-        const Array<TypeParam> flat = Flat<TypeParam>(grad, dim);
-        const PairsOf<TypeParam> pairs(in, 2);
-        const auto first = WeightsGrad<TypeParam>(SerialExec(), pairs.pairs(), flat);
-        ASSERT_NO_FATAL_FAILURE(
-            ExpectWeightsGrad<TypeParam>(in, grad, NaiveWeightsGrad(in, grad), first));
-        for (const int num_threads : kThreadCounts) {
-          EXPECT_EQ(WeightsGrad<TypeParam>(ThreadedExec(num_threads), pairs.pairs(), flat).bytes(),
-                    first.bytes())
-              << in << ", " << num_threads << " threads";
-        }
-      }
+  using T = TypeParam;
+  ForRandomCases<T>(47, {{20, 30, 60, 0}, {3, 2, 40, 0}}, [](const LookupCase& in, Random* random) {
+    const Matrix grad = RandomMatrix<T>(random, static_cast<size_t>(in.num_rows), in.dim);
+    const Array<T> flat = Flat<T>(grad, in.dim);
+    const PairsOf<T> pairs(in, 2);
+    const auto first = WeightsGrad<T>(SerialExec(), pairs.pairs(), flat);
+    ASSERT_NO_FATAL_FAILURE(ExpectWeightsGrad<T>(in, grad, NaiveWeightsGrad(in, grad), first));
+    for (const int num_threads : kThreadCounts) {
+      EXPECT_EQ(WeightsGrad<T>(ThreadedExec(num_threads), pairs.pairs(), flat).bytes(),
+                first.bytes())
+          << in << ", " << num_threads << " threads";
     }
-  }
+  });
 }
 
 TYPED_TEST(WeightsGradTypes, IsZeroWhereTheResultIsFixed) {

@@ -1,71 +1,13 @@
 #include "tf_ops/core/lookup/pre_lookup.h"
 
-#include "tests/cpp/core_testing.h"
+#include "tests/cpp/pre_lookup_testing.h"
 
 namespace fused_embedding {
 namespace {
 
-using Ints = std::vector<int64_t>;
-
-struct Result {
-  std::vector<Ints> ids, indices;  // [P]
-  std::vector<int32_t> flags;
-};
-
-struct Batch {
-  Ints ids, rows, shard_rows;
-  int64_t num_rows = 0;
-  int64_t default_id = -1;
-  bool prune = true, fill = true;
-  PartitionStrategy strategy = PartitionStrategy::kDiv;
-};
-
-std::vector<Array<int64_t>> Arrays(const Array<int64_t>& sizes, int64_t width) {
-  std::vector<Array<int64_t>> arrays;
-  for (int64_t p = 0; p < sizes.size(); ++p) arrays.emplace_back(width * sizes[p], -7);
-  return arrays;
-}
-
-Array<Span<int64_t>> Spans(std::vector<Array<int64_t>>* arrays) {
-  Array<Span<int64_t>> spans(static_cast<int64_t>(arrays->size()));
-  for (size_t p = 0; p < arrays->size(); ++p) spans[static_cast<int64_t>(p)] = (*arrays)[p].span();
-  return spans;
-}
-
-Status PreLookup(const Batch& batch, Result* result) {
-  const Array<int64_t> ids = Array<int64_t>::Of(batch.ids);
-  const Array<int64_t> shard_rows = Array<int64_t>::Of(batch.shard_rows);
-  Array<int64_t> indices(2 * ids.size());
-  for (int64_t i = 0; i < ids.size(); ++i) {
-    indices[2 * i] = batch.rows[static_cast<size_t>(i)];
-    indices[2 * i + 1] = 100 + i;
-  }
-  PreLookupInput in;
-  in.pairs.ids = ids.view();
-  in.pairs.indices = indices.view();
-  in.pairs.num_rows = batch.num_rows;
-  in.pairs.default_id = batch.default_id;
-  in.pairs.prune = batch.prune;
-  in.pairs.fill = batch.fill;
-  in.shard_rows = shard_rows.view();
-  in.strategy = batch.strategy;
-  Array<int32_t> flags(batch.num_rows + ids.size(), -7);
-  Array<int64_t> shard_sizes(shard_rows.size(), -7);
-  PreLookupPlan plan;
-  FE_RETURN_IF_ERROR(PlanPreLookup(in, flags.span(), shard_sizes.span(), &plan));
-  std::vector<Array<int64_t>> shard_ids = Arrays(shard_sizes, 1);
-  std::vector<Array<int64_t>> shard_indices = Arrays(shard_sizes, 2);
-  RunPreLookup(in, plan, Spans(&shard_ids).view(), Spans(&shard_indices).view());
-  *result = Result();
-  for (const Array<int64_t>& shard : shard_ids) result->ids.push_back(shard.values());
-  for (const Array<int64_t>& shard : shard_indices) result->indices.push_back(shard.values());
-  result->flags = flags.values();
-  return Status();
-}
-
 TEST(PreLookup, DoesTheExampleOfTheHeader) {
-  Batch batch{{5, -1, 1}, {0, 0, 2}, {4, 2}, 3};
-  Result result;
+  PreLookupBatch batch{{5, -1, 1}, {0, 0, 2}, {4, 2}, 3};
+  PreLookupResult result;
   ASSERT_TRUE(IsOk(PreLookup(batch, &result)));
   EXPECT_EQ(result.ids, (std::vector<Ints>{{1, 0}, {1}}));
   EXPECT_EQ(result.indices, (std::vector<Ints>{{2, 102, 1, 0}, {0, 100}}));
@@ -75,7 +17,7 @@ TEST(PreLookup, DoesTheExampleOfTheHeader) {
 TEST(PreLookup, AgreesWithItsDefinition) {
   Random random(19);
   for (int round = 0; round < 300; ++round) {
-    Batch batch;
+    PreLookupBatch batch;
     batch.num_rows = RandomInt(&random, 1, 10);
     batch.shard_rows = {RandomInt(&random, 1, 6), RandomInt(&random, 0, 6),
                         RandomInt(&random, 0, 6)};
@@ -87,7 +29,7 @@ TEST(PreLookup, AgreesWithItsDefinition) {
       batch.ids.push_back(RandomInt(&random, -2, num_ids - 1));
       batch.rows.push_back(RandomInt(&random, 0, batch.num_rows - 1));
     }
-    Result want{std::vector<Ints>(3), std::vector<Ints>(3), {}};
+    PreLookupResult want{std::vector<Ints>(3), std::vector<Ints>(3), {}};
     const auto add = [&](int64_t id, int64_t row, int64_t column) {
       size_t p = 2;
       while (p > 0 && id < first_of[p]) --p;
@@ -108,7 +50,7 @@ TEST(PreLookup, AgreesWithItsDefinition) {
     want.flags = is_empty;
     for (const int64_t id : batch.ids) want.flags.push_back(id >= 0 ? 1 : 0);
 
-    Result result;
+    PreLookupResult result;
     ASSERT_TRUE(IsOk(PreLookup(batch, &result)));
     EXPECT_EQ(result.ids, want.ids);
     EXPECT_EQ(result.indices, want.indices);
@@ -117,8 +59,8 @@ TEST(PreLookup, AgreesWithItsDefinition) {
 }
 
 TEST(PreLookup, DealsByEveryStrategy) {
-  Batch batch{{3, 2, 3}, {0, 0, 1}, {2, 2}, 2};
-  Result result;
+  PreLookupBatch batch{{3, 2, 3}, {0, 0, 1}, {2, 2}, 2};
+  PreLookupResult result;
   batch.strategy = PartitionStrategy::kMod;
   ASSERT_TRUE(IsOk(PreLookup(batch, &result)));
   EXPECT_EQ(result.ids, (std::vector<Ints>{{1}, {1, 1}}));
@@ -128,18 +70,18 @@ TEST(PreLookup, DealsByEveryStrategy) {
 }
 
 TEST(PreLookup, TakesNoIdsAndNoRows) {
-  Result result;
+  PreLookupResult result;
   ASSERT_TRUE(IsOk(PreLookup({{}, {}, {4, 2}, 0}, &result)));
   EXPECT_EQ(result.ids, (std::vector<Ints>{{}, {}}));
   EXPECT_TRUE(result.flags.empty());
 }
 
 TEST(PreLookup, NamesWhatIsWrong) {
-  Result result;
+  PreLookupResult result;
   EXPECT_TRUE(IsInvalid(PreLookup({{1}, {3}, {4, 2}, 3}, &result), {"sp_indices[0, 0] = 3"}));
   EXPECT_TRUE(IsInvalid(PreLookup({{6}, {0}, {4, 2}, 3}, &result), {"id 6", "[0, 6)"}));
   EXPECT_TRUE(IsInvalid(PreLookup({{1}, {0}, {}, 3}, &result), {"at least one shard"}));
-  Batch batch{{-1}, {0}, {4, 2}, 1};
+  PreLookupBatch batch{{-1}, {0}, {4, 2}, 1};
   batch.prune = false;
   EXPECT_TRUE(IsInvalid(PreLookup(batch, &result), {"id -1", "prune"}));
   batch.prune = true;

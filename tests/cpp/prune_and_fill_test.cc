@@ -1,63 +1,17 @@
 #include "tf_ops/core/lookup/prune_and_fill.h"
 
-#include "tests/cpp/core_testing.h"
+#include "tests/cpp/prune_and_fill_testing.h"
 
 namespace fused_embedding {
 namespace {
 
-template <typename Weight>
-struct Result {
-  Array<bool> is_row_empty;
-  Array<int64_t> ids;
-  Array<int64_t> indices;
-  Array<Weight> weights;
-};
-
-template <typename Weight>
-Status PruneAndFill(const PruneAndFillInput<Weight>& in, Result<Weight>* result) {
-  result->is_row_empty = Array<bool>(in.num_rows);
-  PruneAndFillPlan plan;
-  FE_RETURN_IF_ERROR(PlanPruneAndFill(in, result->is_row_empty.span(), &plan));
-  result->ids = Array<int64_t>(plan.nnz_out());
-  result->indices = Array<int64_t>(2 * plan.nnz_out());
-  result->weights = Array<Weight>(in.weights.empty() ? 0 : plan.nnz_out());
-  RunPruneAndFill(in, plan, result->is_row_empty.view(),
-                  {result->ids.span(), result->indices.span(), result->weights.span()});
-  return Status();
-}
-
-// Ids and rows [(id, row), ...] as an input; columns 7, 8, 9 ...
-struct Batch {
-  Array<int64_t> ids;
-  Array<int64_t> indices;
-
-  Batch(const std::vector<int64_t>& batch_ids, const std::vector<int64_t>& rows)
-      : ids(Array<int64_t>::Of(batch_ids)), indices(2 * static_cast<int64_t>(rows.size())) {
-    for (size_t i = 0; i < rows.size(); ++i) {
-      indices[2 * static_cast<int64_t>(i)] = rows[i];
-      indices[2 * static_cast<int64_t>(i) + 1] = 7 + static_cast<int64_t>(i);
-    }
-  }
-
-  PruneAndFillInput<float> Input(int64_t num_rows) const {
-    PruneAndFillInput<float> in;
-    in.ids = ids.span();
-    in.indices = indices.span();
-    in.num_rows = num_rows;
-    in.prune = true;
-    in.fill = true;
-    return in;
-  }
-};
-
-using Ints = std::vector<int64_t>;
 using Bools = std::vector<bool>;
 
 TEST(PruneAndFill, DoesTheExampleOfTheHeader) {
-  const Batch batch({7, -1, 3}, {0, 0, 2});
+  const PruneAndFillBatch batch({7, -1, 3}, {0, 0, 2});
   PruneAndFillInput<float> in = batch.Input(4);
   in.default_id = 0;
-  Result<float> out;
+  PruneAndFillResult<float> out;
   ASSERT_TRUE(IsOk(PruneAndFill(in, &out)));
   EXPECT_EQ(out.ids.values(), (Ints{7, 3, 0, 0}));
   EXPECT_EQ(out.indices.values(), (Ints{0, 7, 2, 9, 1, 0, 3, 0}));
@@ -65,9 +19,9 @@ TEST(PruneAndFill, DoesTheExampleOfTheHeader) {
 }
 
 TEST(PruneAndFill, FillsWithTheDefaultIdOrWithZero) {
-  const Batch batch({}, {});
+  const PruneAndFillBatch batch({}, {});
   PruneAndFillInput<float> in = batch.Input(2);
-  Result<float> out;
+  PruneAndFillResult<float> out;
   for (const int64_t default_id : {int64_t{5}, kInt64Max, int64_t{-1}, kInt64Min}) {
     in.default_id = default_id;
     ASSERT_TRUE(IsOk(PruneAndFill(in, &out)));
@@ -78,9 +32,9 @@ TEST(PruneAndFill, FillsWithTheDefaultIdOrWithZero) {
 }
 
 TEST(PruneAndFill, DoesOnlyWhatIsAskedFor) {
-  const Batch batch({-3, 4, kInt64Min}, {2, 0, 2});
+  const PruneAndFillBatch batch({-3, 4, kInt64Min}, {2, 0, 2});
   PruneAndFillInput<float> in = batch.Input(3);
-  Result<float> out;
+  PruneAndFillResult<float> out;
   in.fill = false;
   ASSERT_TRUE(IsOk(PruneAndFill(in, &out)));
   EXPECT_EQ(out.ids.values(), (Ints{4}));
@@ -95,8 +49,8 @@ TEST(PruneAndFill, DoesOnlyWhatIsAskedFor) {
 }
 
 TEST(PruneAndFill, TakesNoRowsAndNoIds) {
-  const Batch batch({}, {});
-  Result<float> out;
+  const PruneAndFillBatch batch({}, {});
+  PruneAndFillResult<float> out;
   ASSERT_TRUE(IsOk(PruneAndFill(batch.Input(0), &out)));
   EXPECT_EQ(out.ids.size(), 0);
 }
@@ -112,7 +66,7 @@ TYPED_TEST(PruneAndFillWeights, PrunesWhatIsNotPositive) {
   for (const double weight : {2.0, 0.0, -0.0, -1.0, std::nan(""), infinity, -infinity}) {
     weights[i++] = Rounded<TypeParam>(weight);
   }
-  const Batch batch({0, 1, 2, 3, 4, 5, 6}, {0, 1, 2, 3, 4, 5, 6});
+  const PruneAndFillBatch batch({0, 1, 2, 3, 4, 5, 6}, {0, 1, 2, 3, 4, 5, 6});
   const PruneAndFillInput<float> pairs = batch.Input(8);
   PruneAndFillInput<TypeParam> in;
   in.ids = pairs.ids;
@@ -121,7 +75,7 @@ TYPED_TEST(PruneAndFillWeights, PrunesWhatIsNotPositive) {
   in.num_rows = 8;
   in.prune = in.prune_weights = in.fill = true;
   in.default_weight = 0.5;
-  Result<TypeParam> out;
+  PruneAndFillResult<TypeParam> out;
   ASSERT_TRUE(IsOk(PruneAndFill(in, &out)));
   EXPECT_EQ(out.ids.values(), (Ints{0, 5, 0, 0, 0, 0, 0, 0}));
   EXPECT_EQ(Load(out.weights[0]), 2);
@@ -162,21 +116,21 @@ TYPED_TEST(PruneAndFillWeights, GradientGoesToTheKeptPairs) {
 
 TEST(PruneAndFill, NamesTheFirstBadRow) {
   for (const int64_t row : {int64_t{3}, int64_t{-1}, kInt64Max, kInt64Min}) {
-    const Batch batch({1, 2, 3}, {0, row, 4});
-    Result<float> out;
+    const PruneAndFillBatch batch({1, 2, 3}, {0, row, 4});
+    PruneAndFillResult<float> out;
     EXPECT_TRUE(IsInvalid(PruneAndFill(batch.Input(3), &out),
                           {"sp_indices[1, 0] = ", std::to_string(row).c_str(), "num_rows = 3"}));
   }
   // A row is checked even where its id is dropped.
-  const Batch batch({-1}, {0});
-  Result<float> out;
+  const PruneAndFillBatch batch({-1}, {0});
+  PruneAndFillResult<float> out;
   EXPECT_TRUE(IsInvalid(PruneAndFill(batch.Input(0), &out), {"sp_indices[0, 0] = 0"}));
 }
 
 TEST(PruneAndFill, ChecksLengths) {
-  const Batch batch({1, 2}, {0, 1});
+  const PruneAndFillBatch batch({1, 2}, {0, 1});
   PruneAndFillInput<float> in = batch.Input(2);
-  Result<float> out;
+  PruneAndFillResult<float> out;
   in.indices.size = 3;
   EXPECT_TRUE(IsInvalid(PruneAndFill(in, &out), {"sp_indices", "2 ids", "3 values"}));
   in.indices.size = 4;
@@ -199,7 +153,7 @@ TEST(PruneAndFill, AgreesWithItsDefinition) {
       rows.push_back(RandomInt(&random, 0, num_rows - 1));
       weights.push_back(static_cast<float>(RandomInt(&random, -1, 3)));
     }
-    const Batch batch(ids, rows);
+    const PruneAndFillBatch batch(ids, rows);
     const Array<float> weight_array = Array<float>::Of(weights);
     PruneAndFillInput<float> in = batch.Input(num_rows);
     in.weights = weight_array.view();
@@ -224,7 +178,7 @@ TEST(PruneAndFill, AgreesWithItsDefinition) {
       want_rows.push_back(row);
       want_weights.push_back(1);
     }
-    Result<float> out;
+    PruneAndFillResult<float> out;
     ASSERT_TRUE(IsOk(PruneAndFill(in, &out)));
     EXPECT_EQ(out.ids.values(), want_ids);
     EXPECT_EQ(out.weights.values(), want_weights.empty() ? std::vector<float>{}

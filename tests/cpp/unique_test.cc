@@ -1,24 +1,13 @@
 #include "tf_ops/core/lookup/unique.h"
 
-#include <unordered_map>
-
-#include "tests/cpp/core_testing.h"
+#include "tests/cpp/unique_testing.h"
 #include "tf_ops/core/base/hash.h"
 
 namespace fused_embedding {
 namespace {
 
-template <typename Id, typename Index>
-struct Result {
-  std::vector<Id> ids;
-  std::vector<Index> idx, counts;
-  bool operator==(const Result& other) const {
-    return ids == other.ids && idx == other.idx && counts == other.counts;
-  }
-};
-
 template <typename Id, typename Index = int32_t>
-Result<Id, Index> Unique(const CpuExec& exec, const std::vector<Id>& ids) {
+UniqueResult<Id, Index> Unique(const CpuExec& exec, const std::vector<Id>& ids) {
   const Array<Id> in = Array<Id>::Of(ids);
   Array<Index> idx(in.size(), -7);
   UniquePlan<Id> plan;
@@ -29,26 +18,8 @@ Result<Id, Index> Unique(const CpuExec& exec, const std::vector<Id>& ids) {
   return {unique_ids.values(), idx.values(), counts.values()};
 }
 
-template <typename Id, typename Index = int32_t>
-Result<Id, Index> NaiveUnique(const std::vector<Id>& ids) {
-  Result<Id, Index> result;
-  std::unordered_map<Id, Index> numbers;
-  for (const Id id : ids) {
-    const auto [entry, is_new] = numbers.emplace(id, static_cast<Index>(numbers.size()));
-    if (is_new) {
-      result.ids.push_back(id);
-      result.counts.push_back(0);
-    }
-    result.idx.push_back(entry->second);
-    ++result.counts[static_cast<size_t>(entry->second)];
-  }
-  return result;
-}
-
 template <typename IdAndIndex>
 class UniqueTypes : public ::testing::Test {};
-using IdAndIndexTypes = ::testing::Types<std::pair<int32_t, int32_t>, std::pair<int32_t, int64_t>,
-                                         std::pair<int64_t, int32_t>, std::pair<int64_t, int64_t>>;
 TYPED_TEST_SUITE(UniqueTypes, IdAndIndexTypes);
 
 TYPED_TEST(UniqueTypes, DoesTheExampleOfTheHeader) {
