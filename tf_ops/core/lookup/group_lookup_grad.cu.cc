@@ -189,7 +189,8 @@ Positions<T> PositionsOf(const GpuGroupGradPlan<T>& plan) {
 // The columns of one table after those of another, each laid out.
 template <typename T>
 Status LayOut(const GroupGradInput<T>& in, LaidOutColumns<T>* laid_out,
-              std::vector<GradColumn<T>>* columns, GpuGroupGradPlan<T>* plan) {
+              std::vector<GradColumn<T>>* columns, int64_t* num_clip_blocks,
+              GpuGroupGradPlan<T>* plan) {
   std::vector<int64_t> order(static_cast<size_t>(in.columns.size));
   std::iota(order.begin(), order.end(), int64_t{0});
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
@@ -214,6 +215,9 @@ Status LayOut(const GroupGradInput<T>& in, LaidOutColumns<T>* laid_out,
     table.address_bits |= bits;
     column.is_full_width = HasFullWidth<T>(table.dim, bits);
     column.num_lanes = NumLanes<T>(table.dim, column.is_full_width);
+    const bool clips = column.column.max_norm >= 0 && table.dim > 0;
+    column.clip_blocks = TakeBlocks(clips ? column.num_positions() : 0,
+                                    kBlockSize / column.num_lanes, num_clip_blocks);
     columns->push_back(column);
   }
   return CheckNumPairs(plan->num_positions);
@@ -256,20 +260,13 @@ Status CollectPairs(const GpuExec& exec, const LaidOutColumns<T>& laid_out,
 
 // Where clipped embeddings make it necessary, turns gradients into those before the clipping.
 template <typename T>
-Status Clip(const GpuExec& exec, std::vector<GradColumn<T>>* columns, GpuGroupGradPlan<T>* plan) {
-  int64_t num_blocks = 0;
-  for (GradColumn<T>& column : *columns) {
-    const bool clips = column.column.max_norm >= 0 && column.column.dim > 0;
-    column.clip_blocks =
-        TakeBlocks(clips ? column.num_positions() : 0, kBlockSize / column.num_lanes, &num_blocks);
-  }
-  if (num_blocks == 0) return Status();
-  DeviceBuffer<GradColumn<T>> device_columns;
-  FE_RETURN_IF_ERROR(Upload<GradColumn<T>>(exec, AsSpan(*columns), &device_columns));
+Status Clip(const GpuExec& exec, const DeviceBuffer<GradColumn<T>>& columns,
+            int64_t num_clip_blocks, GpuGroupGradPlan<T>* plan) {
+  if (num_clip_blocks == 0) return Status();
   FE_RETURN_IF_ERROR(plan->projections.Allocate(exec, plan->num_positions));
   FE_RETURN_IF_ERROR(Fill(exec, 0, plan->projections.span()));
-  return LaunchBlocks(exec, num_blocks, ClipPositionsKernel<T>, device_columns.data(),
-                      device_columns.size(), PositionsOf(*plan), plan->projections.data());
+  return LaunchBlocks(exec, num_clip_blocks, ClipPositionsKernel<T>, columns.data(), columns.size(),
+                      PositionsOf(*plan), plan->projections.data());
 }
 
 // Numbers the ids. `device_numbers` [num_tables + 1]: how many of them are before those of each
@@ -328,11 +325,12 @@ Status PlanGroupLookupGrad(const GpuExec& exec, const GroupGradInput<T>& in,
   FE_RETURN_IF_ERROR(StartCheck(exec, in.columns, &check, &readback));
   LaidOutColumns<T> laid_out;
   std::vector<GradColumn<T>> columns;
-  FE_RETURN_IF_ERROR(LayOut(in, &laid_out, &columns, plan));
+  int64_t num_clip_blocks = 0;
+  FE_RETURN_IF_ERROR(LayOut(in, &laid_out, &columns, &num_clip_blocks, plan));
   DeviceBuffer<GradColumn<T>> device_columns;
   FE_RETURN_IF_ERROR(Upload<GradColumn<T>>(exec, AsSpan(columns), &device_columns));
   FE_RETURN_IF_ERROR(CollectPairs(exec, laid_out, device_columns, plan));
-  FE_RETURN_IF_ERROR(Clip(exec, &columns, plan));
+  FE_RETURN_IF_ERROR(Clip(exec, device_columns, num_clip_blocks, plan));
   DeviceBuffer<int32_t> device_numbers;
   FE_RETURN_IF_ERROR(Number(exec, plan, &device_numbers));
   std::vector<int32_t> first_uniques(plan->tables.size() + 1);
