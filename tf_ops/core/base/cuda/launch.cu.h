@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "tf_ops/core/base/cuda/algorithm.h"
 #include "tf_ops/core/base/cuda/device_buffer.h"
 #include "tf_ops/core/base/cuda/exec.h"
 #include "tf_ops/core/base/cuda/kernel.cu.h"
@@ -139,10 +140,7 @@ class Readback {
     FE_RETURN_IF_ERROR(gathered.Allocate(exec, bytes));
     char* to = gathered.data();
     for (const Piece& piece : pieces_) {
-      FE_RETURN_IF_ERROR(
-          CudaStatus(cudaMemcpyAsync(to, piece.device, static_cast<size_t>(piece.bytes),
-                                     cudaMemcpyDeviceToDevice, exec.stream()),
-                     "copy on the device"));
+      FE_RETURN_IF_ERROR(CopyOnDevice(exec, piece.device, piece.bytes, to));
       to += piece.bytes;
     }
     std::vector<char> on_host(static_cast<size_t>(bytes));
