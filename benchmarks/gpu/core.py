@@ -243,11 +243,8 @@ class Machine:
         """`[samples]` float64 microseconds of the stream in each run; lookups take turns."""
         stream_us = np.empty(samples)
         batches, _used = _batches(lookups, outputs)
-        _check(
-            self.library.FeTimeRuns(
-                *(self.handle, ctypes.byref(batches), view(plug), samples, stream_us.ctypes.data)
-            )
-        )
+        arguments = (ctypes.byref(batches), view(plug), samples, stream_us.ctypes.data)
+        _check(self.library.FeTimeRuns(self.handle, *arguments))
         return stream_us
 
     def time_steps(
@@ -256,12 +253,8 @@ class Machine:
         """`[samples]` microseconds of the stream and of the host, in each plan with its run."""
         stream_us, host_us = np.empty(samples), np.empty(samples)
         batches, _used = _batches(lookups, outputs)
-        _check(
-            self.library.FeTimeSteps(
-                *(self.handle, ctypes.byref(batches), samples),
-                *(stream_us.ctypes.data, host_us.ctypes.data),
-            )
-        )
+        arguments = (ctypes.byref(batches), samples, stream_us.ctypes.data, host_us.ctypes.data)
+        _check(self.library.FeTimeSteps(self.handle, *arguments))
         return stream_us, host_us
 
 
