@@ -123,6 +123,12 @@ class PartitionedEmbeddingVariable(tf.Module):
             )
         )
 
+    def prefetch(self, keys: Any) -> tf.Operation | None:
+        """As EmbeddingVariable's."""
+        _, keys_of_parts = self._partition(as_keys(keys))
+        parts = zip(self._parts, keys_of_parts, strict=True)
+        return self._group(part.prefetch(part_keys) for part, part_keys in parts)
+
     def erase(self, keys: Any) -> tf.Tensor:
         """As EmbeddingVariable's."""
         _, keys_of_parts = self._partition(as_keys(keys))

@@ -24,7 +24,18 @@ from fused_embedding.placement import beside_hash_tables
 from fused_embedding.train import hook
 from fused_embedding.train.control_flow import branch_gradients
 
-# What EmbeddingVariableStatistics counts, in its order.
+# What EmbeddingVariableStatistics counts, in its order: last, of a table with a tier on an SSD.
+TIER_STATISTICS = (
+    "demotions",
+    "written_back",
+    "leaving",
+    "cold_gets",
+    "cold_hits",
+    "cold_reads",
+    "cold_bytes_read",
+    "cold_puts",
+    "cold_bytes",
+)
 STATISTICS = (
     "size",
     "filtered",
@@ -38,6 +49,7 @@ STATISTICS = (
     "evictions",
     "expirations",
     "erasures",
+    *TIER_STATISTICS,
 )
 
 
@@ -269,6 +281,17 @@ class EmbeddingVariable(BaseResourceVariable):
                 keys=as_keys(keys),
                 values=tf.convert_to_tensor(values, self.dtype),
             )
+
+    def prefetch(self, keys: Any) -> tf.Operation | None:
+        """Brings the rows of keys `[n]` from a disk to DRAM; nothing where there is no such tier.
+
+        `fe.data.prefetch_embeddings` does it for the batches to come.
+
+        Returns:
+            The operation, in a graph.
+        """
+        with colocate_with(self.handle):
+            return raw_ops.EmbeddingVariablePrefetch(resource=self.handle, keys=as_keys(keys))
 
     def erase(self, keys: Any) -> tf.Tensor:
         """Removes the rows of keys `[n]`, and counts of keys not admitted; how many rows, int64."""

@@ -15,6 +15,7 @@ from fused_embedding._native import ops
 _NAMES = (
     "EmbeddingVariableApply",
     "EmbeddingVariableErase",
+    "EmbeddingVariablePrefetch",
     "EmbeddingVariableExpire",
     "EmbeddingVariableExport",
     "EmbeddingVariableFileSummary",

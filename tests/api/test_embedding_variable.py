@@ -15,7 +15,7 @@ from embedding_variable_cases import make_debug as make
 
 import fused_embedding as fe
 from checking import VALUE_DTYPES, dtype_name
-from fused_embedding.embedding_variable import STATISTICS
+from fused_embedding.embedding_variable import STATISTICS, TIER_STATISTICS
 
 v1 = tf.compat.v1
 PARTITIONS = (None, 1, 3)
@@ -114,6 +114,7 @@ def test_statistics(num_partitions):
     assert tuple(got) == STATISTICS
     assert got.pop("memory_bytes") > 0
     assert got.pop("index_probes") > 0
+    assert {name: got.pop(name) for name in TIER_STATISTICS} == dict.fromkeys(TIER_STATISTICS, 0)
     assert got == {
         "size": 0,
         "filtered": 0,

@@ -18,6 +18,7 @@ from table_cases import (
 
 from checking import VALUE_DTYPES, assert_same_bits, dtype_name
 from fused_embedding import raw_ops
+from fused_embedding.embedding_variable import TIER_STATISTICS
 from stages import INT64_MAX, INT64_MIN, SHAPE_ERROR
 
 InvalidArgumentError = tf.errors.InvalidArgumentError
@@ -257,6 +258,7 @@ def test_statistics_count():
     got = statistics(table)
     assert got.pop("memory_bytes") > 0
     assert got.pop("index_probes") > 0
+    assert {name: got.pop(name) for name in TIER_STATISTICS} == dict.fromkeys(TIER_STATISTICS, 0)
     assert got == {
         "size": 0,
         "filtered": 0,

@@ -184,6 +184,16 @@ class UpsertOp : public TableOp {
   }
 };
 
+class PrefetchOp : public TableOp {
+ public:
+  using TableOp::TableOp;
+  void ComputeOn(OpKernelContext* ctx, const TableResource& resource) override {
+    FE_REQUIRES_OK(ctx, CheckVector("keys", ctx->input(1)));
+    const Span<const int64_t> keys = InputSpan<int64_t>(ctx->input(1));
+    FE_REQUIRES_OK(ctx, resource.table()->Prefetch(TfExec(ctx), keys));
+  }
+};
+
 class EraseOp : public TableOp {
  public:
   using TableOp::TableOp;
@@ -248,6 +258,7 @@ class StatisticsOp : public TableOp {
 FE_REGISTER("EmbeddingVariableHandle", HandleOp)
 FE_REGISTER("EmbeddingVariableLookup", LookupOp)
 FE_REGISTER("EmbeddingVariableUpsert", UpsertOp)
+FE_REGISTER("EmbeddingVariablePrefetch", PrefetchOp)
 FE_REGISTER("EmbeddingVariableErase", EraseOp)
 FE_REGISTER("EmbeddingVariableExpire", ExpireOp)
 FE_REGISTER("EmbeddingVariableMetadata", MetadataOp)

@@ -44,6 +44,11 @@ absl::Status UpsertShape(InferenceContext* c) {
   return c->Merge(c->Dim(keys, 0), c->Dim(values, 0), &unused);
 }
 
+absl::Status PrefetchShape(InferenceContext* c) {
+  ShapeHandle unused;
+  return c->WithRank(c->input(1), 1, &unused);
+}
+
 absl::Status EraseShape(InferenceContext* c) {
   ShapeHandle unused;
   TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &unused));
@@ -166,6 +171,18 @@ resource: handle of the table.
 keys: `[n]` keys.
 values: `[n, dim]` values.
 dtype: type of the values.
+)doc");
+
+REGISTER_OP("EmbeddingVariablePrefetch")
+    .Input("resource: resource")
+    .Input("keys: int64")
+    .SetIsStateful()
+    .SetShapeFn(PrefetchShape)
+    .Doc(R"doc(
+Brings rows from a disk to DRAM, so that a lookup that comes soon finds them there. Changes no row.
+
+resource: handle of the table.
+keys: `[n]` keys; those without a row are passed over.
 )doc");
 
 REGISTER_OP("EmbeddingVariableErase")

@@ -37,7 +37,8 @@ int64_t MaxRows(int64_t dram_bytes, int64_t row_bytes) {
 // The keys of a batch that are read from the store at once. They are claimed as long as it lives.
 class ColdTier::Fetch {
  public:
-  explicit Fetch(ColdTier* tier) : tier_(tier), claimed_(tier->shards_.size()) {}
+  explicit Fetch(ColdTier* tier)
+      : tier_(tier), num_tried_(tier->shards_.size()), claimed_(tier->shards_.size()) {}
   ~Fetch() {
     for (size_t s = 0; s < claimed_.size(); ++s) {
       if (claimed_[s].empty()) continue;
@@ -51,14 +52,15 @@ class ColdTier::Fetch {
   Fetch(const Fetch&) = delete;
   Fetch& operator=(const Fetch&) = delete;
 
-  // Claims keys; returns whether others have claimed some.
+  // Claims keys, the first of some shards; returns whether others have claimed some.
   bool Claim(const MissingKeys& missing) {
     int64_t room = std::max<int64_t>(tier_->write_bytes_ / tier_->row_bytes_, 1024);
     bool is_any_foreign = false;
     for (size_t s = 0; s < claimed_.size() && room > 0; ++s) {
-      ShardKeys keys = missing.of_shard[s];
-      if (keys.n == 0) continue;
-      keys.n = std::min(keys.n, room);
+      const int64_t n = std::min(missing.of_shard[s].n, room);
+      if (n == 0) continue;
+      const ShardKeys keys = missing.of_shard[s].Part(0, n);
+      num_tried_[s] = n;
       TableShard* shard = tier_->shards_[s].get();
       std::vector<int64_t> wanted;
       {
@@ -66,7 +68,7 @@ class ColdTier::Fetch {
         is_any_foreign |= shard->Claim(keys, this, &wanted, &claimed_[s]);
       }
       for (const int64_t key : wanted) wanted_.emplace_back(key, s);
-      room -= keys.n;
+      room -= n;
     }
     return is_any_foreign;
   }
@@ -88,6 +90,7 @@ class ColdTier::Fetch {
     return Status();
   }
 
+  int64_t num_tried(size_t s) const { return num_tried_[s]; }
   // Puts those of a shard, which is locked, into DRAM.
   Status Land(size_t s) {
     for (const int64_t i : found_[s]) {
@@ -106,6 +109,7 @@ class ColdTier::Fetch {
   int64_t value_bytes() const { return tier_->store_->value_bytes(); }
 
   ColdTier* const tier_;
+  std::vector<int64_t> num_tried_;                  // by shard
   std::vector<std::vector<int64_t>> claimed_;       // by shard
   std::vector<std::pair<int64_t, size_t>> wanted_;  // key and shard, ascending after Get
   Buffer<char> values_;
@@ -196,11 +200,12 @@ Status ColdTier::RunMissing(MissingKeys* missing, const ShardBody& body) {
 Status ColdTier::Land(Fetch* fetch, MissingKeys* missing, const ShardBody& body) {
   for (size_t s = 0; s < shards_.size(); ++s) {
     ShardKeys& keys = missing->of_shard[s];
-    if (keys.n == 0) continue;
+    if (fetch->num_tried(s) == 0) continue;
     TableShard* shard = shards_[s].get();
     const std::lock_guard<std::mutex> lock(shard->mutex());
     FE_RETURN_IF_ERROR(fetch->Land(s));
-    const ShardKeys settled = keys.Part(0, shard->SplitSettled(keys, fetch));
+    const ShardKeys tried = keys.Part(0, fetch->num_tried(s));
+    const ShardKeys settled = tried.Part(0, shard->SplitSettled(tried, fetch));
     keys = keys.Part(settled.n, keys.n);
     if (settled.n > 0) FE_RETURN_IF_ERROR(body(shard, settled));
     fetch->Release(s);

@@ -261,6 +261,14 @@ Status EmbeddingTable::Find(const CpuExec& exec, const LookupInput& in, LookupOu
   });
 }
 
+Status EmbeddingTable::Prefetch(const CpuExec& exec, Span<const int64_t> keys) {
+  if (tier_ == nullptr) return Status();
+  BatchRouting routing;
+  FE_RETURN_IF_ERROR(routing.Route(keys, hash_key_, shard_bits_));
+  return RunOnShards(exec, routing, false,
+                     [](TableShard* /*shard*/, const ShardKeys& /*keys*/) { return Status(); });
+}
+
 Status EmbeddingTable::CheckSlots(Span<const Slot> slots) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return WithoutExceptions([&] {
@@ -442,7 +450,9 @@ TableStatistics EmbeddingTable::Statistics() const {
     const std::lock_guard<std::mutex> lock(shard->mutex());
     sum += shard->Statistics();
   }
-  if (tier_ != nullptr) tier_->AddStatistics(&sum);
+  if (tier_ == nullptr) return sum;
+  const auto lock = tier_->Share();
+  tier_->AddStatistics(&sum);
   return sum;
 }
 

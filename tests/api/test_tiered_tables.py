@@ -1,0 +1,169 @@
+"""Tables with a tier on an SSD train, save and restore as tables in memory do."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import fused_embedding as fe
+from checking import assert_same_bits
+from tier_cases import make_table, needs_rocksdb, on_ssd, rows_of
+
+pytestmark = needs_rocksdb
+tf1 = tf.compat.v1
+DIM = 32
+NUM_KEYS = 120_000  # with their slots three times what a table may have in memory
+STEPS, BATCH = 40, 8192
+
+OPTIMIZERS = {
+    "adagrad": lambda: fe.keras.Adagrad(0.1),
+    "adam": lambda: fe.keras.wrap(tf.keras.optimizers.Adam(0.1)),
+}
+
+
+def batches(num_steps=STEPS, seed=0):
+    """Distinct keys in random order, half of them from a twentieth of all."""
+    rng = np.random.default_rng(seed)
+    for _ in range(num_steps):
+        hot = rng.choice(NUM_KEYS // 20, BATCH // 2, replace=False)
+        cold = rng.choice(NUM_KEYS, BATCH // 2, replace=False)
+        yield tf.constant(rng.permutation(np.unique(np.concatenate([hot, cold]))) * 7919 - 12345)
+
+
+def train(table, optimizer, keys_of_steps):
+    for keys in keys_of_steps:
+        with tf.GradientTape() as tape:
+            rows = tf.nn.embedding_lookup(table, keys)
+            loss = tf.reduce_sum(tf.tanh(rows) ** 2)
+        optimizer.apply_gradients([(tape.gradient(loss, table), table)])
+
+
+def counters(table):
+    return {name: int(value) for name, value in table.statistics().items()}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("num_partitions", [1, 2])
+def test_trains_as_in_memory(name, num_partitions, tmp_path):
+    tables = [
+        make_table("trained", DIM, num_partitions, option)
+        for option in (fe.EmbeddingVariableOption(), on_ssd(tmp_path))
+    ]
+    for table in tables:
+        train(table, OPTIMIZERS[name](), batches())
+    want, got = (rows_of(table) for table in tables)
+    assert len(want["keys"]) > NUM_KEYS / 2
+    for part in want:
+        assert_same_bits(got[part], want[part])
+    counted = counters(tables[1])
+    assert counted["demotions"] > 10_000
+    assert counted["cold_hits"] > 10_000
+    assert counted["cold_bytes_read"] > 0
+    assert counters(tables[0])["demotions"] == 0
+
+
+@pytest.mark.parametrize(("is_saved_on_ssd", "is_restored_on_ssd"), [(1, 0), (0, 1), (1, 1)])
+def test_checkpoints_hold_both_tiers(is_saved_on_ssd, is_restored_on_ssd, tmp_path):
+    options = [fe.EmbeddingVariableOption(), on_ssd(tmp_path / "ssd")]
+    table = make_table("saved", DIM, 1, options[is_saved_on_ssd])
+    optimizer = fe.keras.Adagrad(0.1)
+    train(table, optimizer, batches(15))
+    path = tf.train.Checkpoint(table=table).save(str(tmp_path / "ckpt"))
+    restored = make_table("restored", DIM, 1, options[is_restored_on_ssd])
+    train(restored, fe.keras.Adagrad(0.1), batches(2, seed=9))  # goes
+    tf.train.Checkpoint(table=restored).restore(path).assert_existing_objects_matched()
+    want, got = rows_of(table), rows_of(restored)
+    for part in want:
+        assert_same_bits(got[part], want[part])
+    train(table, optimizer, batches(3, seed=4))
+    train(restored, fe.keras.Adagrad(0.1), batches(3, seed=4))
+    assert_same_bits(rows_of(restored)["values"], rows_of(table)["values"])
+
+
+def test_a_session_of_tf1(tmp_path):
+    with tf.Graph().as_default():
+        table = make_table("in_graph", DIM, 1, on_ssd(tmp_path))
+        keys = tf1.placeholder(tf.int64, [None])
+        loss = tf.reduce_sum(tf.nn.embedding_lookup(table, keys) ** 2)
+        step = tf1.train.AdagradOptimizer(0.1).minimize(loss)
+        statistics = table.statistics()
+        with tf1.Session() as session:
+            session.run(tf1.global_variables_initializer())
+            for batch in batches(15):
+                session.run(step, {keys: batch})
+            counted = session.run(statistics)
+    assert counted["demotions"] > 10_000
+
+
+# --- Prefetch ---
+
+
+def clicks(num_steps=20, seed=1):
+    return tf.data.Dataset.from_tensor_slices(
+        {"item": np.stack([b.numpy()[:4000] for b in batches(num_steps, seed)])}
+    )
+
+
+@pytest.mark.parametrize("num_partitions", [1, 2])
+def test_prefetched_rows_need_not_be_waited_for(num_partitions, tmp_path):
+    table = make_table("prefetched", DIM, num_partitions, on_ssd(tmp_path))
+    optimizer = fe.keras.Adagrad(0.1)
+    train(table, optimizer, batches(20))
+    before = rows_of(table)
+    keys = np.random.default_rng(5).choice(before["keys"], 5000, replace=False)
+    fetched = counters(table)["cold_gets"]
+    table.prefetch(keys)
+    assert counters(table)["cold_gets"] > fetched + 1000
+    fetched = counters(table)["cold_gets"]
+    with fe.inference():
+        fe.nn.embedding_lookup_sparse(table, tf.sparse.from_dense(keys[:, None]), None)
+    assert counters(table)["cold_gets"] == fetched
+    after = rows_of(table)
+    for part in before:
+        assert_same_bits(after[part], before[part])
+
+
+def test_a_pipeline_prefetches(tmp_path):
+    on_disk = make_table("pipeline", DIM, 1, on_ssd(tmp_path))
+    in_memory = make_table("pipeline_in_memory", DIM, 1, fe.EmbeddingVariableOption())
+    pairs = lambda batch: [(on_disk, batch["item"]), (in_memory, batch["item"])]  # noqa: E731
+    ahead = clicks().apply(fe.data.prefetch_embeddings(pairs))
+    optimizer = fe.keras.Adagrad(0.1)
+    for table, dataset in ((on_disk, ahead), (in_memory, clicks())):
+        train(table, optimizer, (batch["item"] for batch in dataset))
+        optimizer = fe.keras.Adagrad(0.1)
+    want, got = rows_of(in_memory), rows_of(on_disk)
+    for part in want:
+        assert_same_bits(got[part], want[part])
+    assert counters(on_disk)["cold_hits"] > 1000
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        tf.constant([[3, 4], [4, 5]]),
+        tf.constant(7, tf.int32),
+        tf.ragged.constant([[3], [4, 5]], dtype=tf.int64),
+        tf.sparse.from_dense([[0, 3], [4, 5]]),
+    ],
+    ids=["dense", "scalar", "ragged", "sparse"],
+)
+def test_elements_come_out_as_they_went_in(ids):
+    table = fe.get_embedding_variable("any", DIM)
+    batches_of = tf.data.Dataset.from_tensors((ids, {"label": tf.constant(1.0)})).repeat(3)
+    through = batches_of.apply(fe.data.prefetch_embeddings(lambda x, y: [(table, x), (table, x)]))
+    assert through.element_spec == batches_of.element_spec
+    got = list(through)
+    assert len(got) == 3
+    for same, rest in got:
+        tf.nest.map_structure(
+            lambda a, b: np.testing.assert_array_equal(a, b), same, ids, expand_composites=True
+        )
+        assert float(rest["label"]) == 1.0
+    assert int(table.total_count()) == 0
+
+
+def test_ids_that_are_none():
+    table = fe.get_embedding_variable("floats", DIM)
+    dataset = tf.data.Dataset.from_tensors(tf.constant([1.5]))
+    with pytest.raises(TypeError, match="ids must be integers, got float32"):
+        dataset.apply(fe.data.prefetch_embeddings(lambda x: [(table, x)]))
