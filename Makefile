@@ -94,3 +94,4 @@ clean:
 	rm -rf build dist .venv .venv-oldest python/*.egg-info
 	rm -f python/fused_embedding/_ops.so python/fused_embedding/_build_info.py
 	rm -f python/fused_embedding/_ops_cuda.so python/fused_embedding/_ops_cuda.json
+	rm -f python/fused_embedding/_cold_store_rocksdb.so

@@ -31,10 +31,19 @@ VERSION = re.search(
 BUILD_BASE = tempfile.TemporaryDirectory(prefix="fused_embedding-")
 
 
+def _switch(name: str, default: str, *others: str) -> str:
+    """An environment variable of the build."""
+    value = os.environ.get(name, default)
+    if value not in (default, *others):
+        raise SystemExit(f"{name} is {value!r}; set it to {' or '.join((default, *others))}")
+    return value
+
+
 class CMakeBuild(build_ext):
     """Builds the native library; FE_PREBUILT_DIR is where Bazel has put it already.
 
-    FE_CUDA=ON also builds the one for GPUs, for FE_CUDA_ARCHITECTURES.
+    FE_CUDA=ON also builds the one for GPUs, for FE_CUDA_ARCHITECTURES. FE_ROCKSDB=ON wants the one
+    for tables on an SSD, OFF leaves it out, and AUTO builds it where librocksdb is found.
     """
 
     def get_ext_filename(self, fullname: str) -> str:
@@ -42,12 +51,17 @@ class CMakeBuild(build_ext):
         return fullname.replace(".", "/") + ".so"
 
     def build_extension(self, ext: Extension) -> None:
-        """Puts `_ops.so` and `_build_info.py` beside the Python files."""
+        """Puts `_ops.so`, `_build_info.py` and other libraries beside the Python files."""
         target = pathlib.Path(self.get_ext_fullpath(ext.name)).resolve().parent
         target.mkdir(parents=True, exist_ok=True)
         prebuilt = os.environ.get("FE_PREBUILT_DIR")
         if prebuilt:
-            for name in ("_ops.so", "_build_info.py"):
+            rocksdb = pathlib.Path(prebuilt, "_cold_store_rocksdb.so")
+            for name in (
+                "_ops.so",
+                "_build_info.py",
+                *([rocksdb.name] if rocksdb.exists() else []),
+            ):
                 shutil.copy(pathlib.Path(prebuilt, name), target / name)
             return
         build = pathlib.Path(self.build_temp).resolve()
@@ -57,9 +71,8 @@ class CMakeBuild(build_ext):
             "FE_OUTPUT_DIR": target,
         }
         targets = ["ops"]
-        options["FE_CUDA"] = os.environ.get("FE_CUDA", "OFF")
-        if options["FE_CUDA"] not in ("ON", "OFF"):
-            raise SystemExit(f"FE_CUDA is {options['FE_CUDA']!r}; set it to ON or OFF")
+        options["FE_CUDA"] = _switch("FE_CUDA", "OFF", "ON")
+        options["FE_ROCKSDB"] = _switch("FE_ROCKSDB", "AUTO", "ON", "OFF")
         if options["FE_CUDA"] == "ON":
             options["FE_CUDA_ARCHITECTURES"] = os.environ.get("FE_CUDA_ARCHITECTURES", "")
             targets.append("ops_cuda")

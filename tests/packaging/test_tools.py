@@ -10,6 +10,7 @@ import stage
 
 # Built up, so that the rule which looks for tests does not take this file for C++ or find a test.
 CPP_TEST = "TEST" + "(Span, IsEmpty) {}\n"
+ROCKSDB = "fused_embedding/_cold_store_rocksdb.so"
 PYTHON_TEST = "def " + "test_it():\n    pass\n"
 
 VIOLATIONS = {
@@ -132,6 +133,7 @@ def test_reference_is_up_to_date(monkeypatch):
     ("files", "want"),
     [
         ({"a.py": "1", "a/_ops.so": "other", "d/RECORD": "other"}, 0),
+        ({"a.py": "1", "a/_ops.so": "", "d/RECORD": "", ROCKSDB: "pip's"}, 0),
         ({"a.py": "2", "a/_ops.so": "", "d/RECORD": ""}, 1),
         ({"a.py": "1", "a/_ops.so": "", "d/RECORD": "", "b.py": ""}, 1),
         ({"a.py": "1", "d/RECORD": ""}, 1),

@@ -51,6 +51,8 @@ def test_name_says_version_tensorflow_and_platform(wheel):
 
 def test_holds_every_python_file_and_the_library(wheel):
     want = {"fused_embedding/_ops.so", "fused_embedding/py.typed"}
+    rocksdb = PACKAGE / "_cold_store_rocksdb.so"
+    want |= {f"fused_embedding/{rocksdb.name}"} if rocksdb.exists() else set()
     sources = PACKAGE.rglob("*.py")
     want |= {str(path.relative_to(PACKAGE.parent)) for path in sources}
     got = {name for name in wheel.namelist() if ".dist-info/" not in name}

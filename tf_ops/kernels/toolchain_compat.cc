@@ -27,13 +27,19 @@ int OldTryLock(pthread_mutex_t* mutex);
 __asm__(".symver OldTryLock, pthread_mutex_trylock@GLIBC_2.2.5");
 int pthread_mutex_trylock(pthread_mutex_t* mutex) noexcept { return OldTryLock(mutex); }
 
-// And from libdl, of CUDA's runtime.
+// And from libdl, of CUDA's runtime and of core/storage.
 void* OldOpen(const char* file, int mode);
 __asm__(".symver OldOpen, dlopen@GLIBC_2.2.5");
 void* dlopen(const char* file, int mode) noexcept { return OldOpen(file, mode); }
 void* OldSymbol(void* library, const char* name);
 __asm__(".symver OldSymbol, dlsym@GLIBC_2.2.5");
 void* dlsym(void* library, const char* name) noexcept { return OldSymbol(library, name); }
+char* OldError();
+__asm__(".symver OldError, dlerror@GLIBC_2.2.5");
+char* dlerror() noexcept { return OldError(); }
+int OldAddress(const void* address, Dl_info* info);
+__asm__(".symver OldAddress, dladdr@GLIBC_2.2.5");
+int dladdr(const void* address, Dl_info* info) noexcept { return OldAddress(address, info); }
 int OldClose(void* library);
 __asm__(".symver OldClose, dlclose@GLIBC_2.2.5");
 int dlclose(void* library) noexcept { return OldClose(library); }

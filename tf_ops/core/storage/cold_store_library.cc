@@ -31,4 +31,12 @@ Status OpenColdStore(const std::string& library, const ColdStoreOptions& options
   return status;
 }
 
+std::string RocksDbLibrary() {
+  Dl_info here;
+  // Of any address in this library; it knows the name that the library was loaded by.
+  if (dladdr(kOpenColdStoreName, &here) == 0 || here.dli_fname == nullptr) here.dli_fname = "";
+  const std::string path = here.dli_fname;
+  return path.substr(0, path.rfind('/') + 1) + "_cold_store_rocksdb.so";
+}
+
 }  // namespace fused_embedding

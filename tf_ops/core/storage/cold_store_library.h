@@ -22,6 +22,10 @@ constexpr char kOpenColdStoreName[] = "fused_embedding_open_cold_store_1";
 Status OpenColdStore(const std::string& library, const ColdStoreOptions& options,
                      std::unique_ptr<ColdStore>* store);
 
+// Where `_cold_store_rocksdb.so` is: beside the library that this function is in, which is looked
+// up each time. So no graph names a folder of the machine that it was made on.
+std::string RocksDbLibrary();
+
 }  // namespace fused_embedding
 
 #endif  // FUSED_EMBEDDING_CORE_STORAGE_COLD_STORE_LIBRARY_H_
