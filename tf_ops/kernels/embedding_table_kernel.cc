@@ -2,6 +2,8 @@
 #include <vector>
 
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tf_ops/core/storage/cold_store_library.h"
+#include "tf_ops/core/storage/table_folder.h"
 #include "tf_ops/core/table/embedding_table.h"
 #include "tf_ops/kernels/sparse_inputs.h"
 #include "tf_ops/kernels/table_resource.h"
@@ -50,6 +52,20 @@ Status ReadInitializer(OpKernelConstruction* ctx, const RowLayout& layout,
   return CheckInitializer(*initializer, layout);
 }
 
+// But for the folder, which a table has when it is made.
+StorageConfig ReadStorage(OpKernelConstruction* ctx) {
+  StorageConfig storage;
+  if (GetAttr<std::string>(ctx, "storage_path").empty()) return storage;
+  storage.open = [](const ColdStoreOptions& options, std::unique_ptr<ColdStore>* store) {
+    return OpenColdStore(RocksDbLibrary(), options, store);
+  };
+  storage.dram_bytes = GetAttr<int64_t>(ctx, "dram_bytes");
+  storage.strategy =
+      ParseName<CacheStrategy>(GetAttr<std::string>(ctx, "cache_strategy"),
+                               {{"lru", CacheStrategy::kLru}, {"lfu", CacheStrategy::kLfu}});
+  return storage;
+}
+
 Status ReadConfig(OpKernelConstruction* ctx, TableConfig* config) {
   config->layout.dim = GetAttr<int64_t>(ctx, "dim");
   config->layout.value_type = ToValueType(GetAttr<tensorflow::DataType>(ctx, "dtype"));
@@ -64,21 +80,30 @@ Status ReadConfig(OpKernelConstruction* ctx, TableConfig* config) {
                                             {{"error", CheckMode::kError},
                                              {"warning", CheckMode::kWarning},
                                              {"ignore", CheckMode::kIgnore}});
+  config->storage = ReadStorage(ctx);
   return ReadInitializer(ctx, config->layout, &config->initializer);
+}
+
+std::string DescribeStorage(OpKernelConstruction* ctx) {
+  const auto path = GetAttr<std::string>(ctx, "storage_path");
+  if (path.empty()) return "";
+  return absl::StrCat(", ", GetAttr<int64_t>(ctx, "dram_bytes"), " bytes in DRAM (",
+                      GetAttr<std::string>(ctx, "cache_strategy"), ") and rows in ", path);
 }
 
 // What two handles of one table must agree in, as text for the error message.
 std::string Describe(OpKernelConstruction* ctx, const TableConfig& config) {
-  return absl::StrCat(
-      tensorflow::DataTypeString(GetAttr<tensorflow::DataType>(ctx, "dtype")), "[?, ",
-      config.layout.dim, "], initializer ", GetAttr<std::string>(ctx, "initializer"), "(",
-      config.initializer.a, ", ", config.initializer.b, ") with ", config.initializer.matrix.size(),
-      " bytes of default values, seed ", config.initializer.seed, ", admission ",
-      GetAttr<std::string>(ctx, "admission"), "(", config.admission.min_frequency, ", ",
-      config.admission.bloom_counters, ", ", config.admission.bloom_hashes, ") reading ",
-      config.no_permission_value, ", max_capacity ", config.max_capacity, ", eviction ",
-      GetAttr<std::string>(ctx, "eviction"), ", check_mode ",
-      GetAttr<std::string>(ctx, "check_mode"), GetAttr<bool>(ctx, "frozen") ? ", frozen" : "");
+  return absl::StrCat(tensorflow::DataTypeString(GetAttr<tensorflow::DataType>(ctx, "dtype")),
+                      "[?, ", config.layout.dim, "], initializer ",
+                      GetAttr<std::string>(ctx, "initializer"), "(", config.initializer.a, ", ",
+                      config.initializer.b, ") with ", config.initializer.matrix.size(),
+                      " bytes of default values, seed ", config.initializer.seed, ", admission ",
+                      GetAttr<std::string>(ctx, "admission"), "(", config.admission.min_frequency,
+                      ", ", config.admission.bloom_counters, ", ", config.admission.bloom_hashes,
+                      ") reading ", config.no_permission_value, ", max_capacity ",
+                      config.max_capacity, ", eviction ", GetAttr<std::string>(ctx, "eviction"),
+                      ", check_mode ", GetAttr<std::string>(ctx, "check_mode"),
+                      DescribeStorage(ctx), GetAttr<bool>(ctx, "frozen") ? ", frozen" : "");
 }
 
 class HandleOp : public OpKernel {
@@ -89,6 +114,9 @@ class HandleOp : public OpKernel {
     if (name_.empty()) name_ = name();
     dtype_ = GetAttr<tensorflow::DataType>(ctx, "dtype");
     is_frozen_ = GetAttr<bool>(ctx, "frozen");
+    storage_path_ = GetAttr<std::string>(ctx, "storage_path");
+    storage_name_ = GetAttr<std::string>(ctx, "storage_name");
+    if (storage_name_.empty()) storage_name_ = name_;
     FE_REQUIRES_OK(ctx, ReadConfig(ctx, &config_));
     description_ = Describe(ctx, config_);
   }
@@ -114,10 +142,18 @@ class HandleOp : public OpKernel {
 
  private:
   absl::Status Create(TableResource** created) const {
+    TableConfig config = config_;
+    std::unique_ptr<TableFolder> folder;
+    Status status;
+    if (config.storage.open) {
+      status = TableFolder::Make(storage_path_, storage_name_, &folder);
+      if (!status.ok()) return ToTfStatus(status);
+      config.storage.path = folder->path();
+    }
     std::unique_ptr<EmbeddingTable> table;
-    const Status status = EmbeddingTable::Create(config_, &table);
+    status = EmbeddingTable::Create(config, &table);
     if (!status.ok()) return ToTfStatus(status);
-    *created = new TableResource(std::move(table), is_frozen_, description_);
+    *created = new TableResource(std::move(folder), std::move(table), is_frozen_, description_);
     return absl::OkStatus();
   }
 
@@ -125,6 +161,8 @@ class HandleOp : public OpKernel {
   std::string name_;
   tensorflow::DataType dtype_;
   bool is_frozen_;
+  std::string storage_path_;
+  std::string storage_name_;
   TableConfig config_;
   std::string description_;
 };

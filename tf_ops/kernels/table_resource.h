@@ -11,6 +11,7 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tf_ops/core/checkpoint/checkpoint.h"
+#include "tf_ops/core/storage/table_folder.h"
 #include "tf_ops/core/table/embedding_table.h"
 #include "tf_ops/core/table/serving_lock.h"
 
@@ -18,8 +19,13 @@ namespace fused_embedding {
 
 class TableResource : public tensorflow::ResourceBase {
  public:
-  TableResource(std::unique_ptr<EmbeddingTable> table, bool is_frozen, std::string description)
-      : table_(std::move(table)), is_frozen_(is_frozen), description_(std::move(description)) {}
+  // `folder`: that of its rows below DRAM; null: all are in DRAM.
+  TableResource(std::unique_ptr<TableFolder> folder, std::unique_ptr<EmbeddingTable> table,
+                bool is_frozen, std::string description)
+      : folder_(std::move(folder)),
+        table_(std::move(table)),
+        is_frozen_(is_frozen),
+        description_(std::move(description)) {}
 
   EmbeddingTable* table() const { return table_.get(); }
   // Whether lookups insert nothing, whatever they were built for.
@@ -33,6 +39,7 @@ class TableResource : public tensorflow::ResourceBase {
   int64_t MemoryUsed() const override { return table_->Statistics().memory_bytes; }
 
  private:
+  const std::unique_ptr<TableFolder> folder_;  // given back when the table is gone
   const std::unique_ptr<EmbeddingTable> table_;
   const bool is_frozen_;
   const std::string description_;

@@ -99,6 +99,10 @@ REGISTER_OP("EmbeddingVariableHandle")
     .Attr("max_capacity: int = 0")
     .Attr("eviction: {'none', 'lru', 'lfu'} = 'none'")
     .Attr("check_mode: {'error', 'warning', 'ignore'} = 'error'")
+    .Attr("storage_path: string = ''")
+    .Attr("storage_name: string = ''")
+    .Attr("dram_bytes: int = 0")
+    .Attr("cache_strategy: {'lru', 'lfu'} = 'lfu'")
     .Attr("frozen: bool = false")
     .SetIsStateful()
     .SetShapeFn(HandleShape)
@@ -127,6 +131,11 @@ max_capacity: most rows that the table may have; 0: any number.
 eviction: row that a full table gives up: none, the one used longest ago, or least often.
 check_mode: what a lookup does when a full table refuses keys: an error with their number and no
   change, or zeros with a logged warning, or zeros.
+storage_path: folder for rows that DRAM has no room for, where each table has a folder of its own;
+  empty: all rows are in DRAM.
+storage_name: what that folder is named after; empty: `shared_name`.
+dram_bytes: bytes that the table may have in memory, where there is a `storage_path`.
+cache_strategy: rows that leave DRAM first: those used longest ago, or least often.
 frozen: lookups count and insert nothing, whatever their `insert` says: tables of a SavedModel.
 resource: the handle.
 )doc");

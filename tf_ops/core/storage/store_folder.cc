@@ -1,9 +1,6 @@
 #include "tf_ops/core/storage/store_folder.h"
 
-#include <dirent.h>
 #include <fcntl.h>
-#include <ftw.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -118,40 +115,6 @@ Status SyncFile(const std::string& path) {
   return Status();
 }
 
-Status MakeFolders(const std::string& path) {
-  for (size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
-    const std::string folder = path.substr(0, end);
-    if (mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) {
-      return SystemError("make the folder", folder, errno);
-    }
-    if (end == std::string::npos) return Status();
-  }
-}
-
-Status RemoveTree(const std::string& path) {
-  const auto remove_one = [](const char* name, const struct stat*, int, struct FTW*) {
-    return std::remove(name);
-  };
-  constexpr int kOpenFolders = 8;
-  const bool is_gone = nftw(path.c_str(), remove_one, kOpenFolders, FTW_DEPTH | FTW_PHYS) == 0;
-  return is_gone || errno == ENOENT ? Status() : SystemError("remove", path, errno);
-}
-
-// Names in ascending order, without "." and "..".
-Status NamesIn(const std::string& folder, std::vector<std::string>* names) {
-  const auto close_folder = [](DIR* opened) { closedir(opened); };
-  const std::unique_ptr<DIR, decltype(close_folder)> opened(opendir(folder.c_str()), close_folder);
-  if (opened == nullptr) return SystemError("open the folder", folder, errno);
-  errno = 0;
-  while (const dirent* entry = readdir(opened.get())) {
-    const std::string name = entry->d_name;
-    if (name != "." && name != "..") names->push_back(name);
-  }
-  if (errno != 0) return SystemError("read the folder", folder, errno);
-  std::sort(names->begin(), names->end());
-  return Status();
-}
-
 // A line of the list of a checkpoint.
 struct ListedFile {
   std::string name;
@@ -207,11 +170,10 @@ Status ReadList(const std::string& checkpoint, CheckpointList* list) {
 }  // namespace
 
 StoreFolder::~StoreFolder() {
-  if (lock_ < 0) return;
+  if (!lock_.is_taken()) return;
   // What cannot be removed now, the next store here removes.
   const Status is_removed = RemoveTree(data_path());
   static_cast<void>(is_removed);
-  close(lock_);
 }
 
 bool StoreFolder::IsImmutable(const std::string& name) const {
@@ -225,34 +187,9 @@ Status StoreFolder::Open(const ColdStoreOptions& options) {
   path_ = options.path;
   value_bytes_ = options.value_bytes;
   FE_RETURN_IF_ERROR(MakeFolders(path_));
-  FE_RETURN_IF_ERROR(Lock());
+  FE_RETURN_IF_ERROR(lock_.Take(path_, kLockName));
   FE_RETURN_IF_ERROR(RemoveTree(data_path()));
   return options.checkpoint.empty() ? Status() : TakeCheckpoint(options.checkpoint);
-}
-
-// A kill releases the lock. The file stays: a lock on a file that was removed protects nothing.
-Status StoreFolder::Lock() {
-  std::vector<std::string> names;
-  FE_RETURN_IF_ERROR(NamesIn(path_, &names));
-  const bool is_ours = std::find(names.begin(), names.end(), kLockName) != names.end();
-  if (!is_ours && !names.empty()) {
-    return MakeStatus(StatusCode::kFailedPrecondition, "cannot keep a cold store in ", path_,
-                      ": it has other files, such as ", names[0],
-                      "; name a folder that is new or empty");
-  }
-  const std::string name = path_ + "/" + kLockName;
-  const int file = open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (file < 0) return SystemError("create", name, errno);
-  if (flock(file, LOCK_EX | LOCK_NB) == 0) {
-    lock_ = file;
-    return Status();
-  }
-  const int error = errno;
-  close(file);
-  if (error != EWOULDBLOCK) return SystemError("lock", name, error);
-  return MakeStatus(StatusCode::kFailedPrecondition, "cold store ", path_,
-                    " is in use, by this process or another one; give each table and process a ",
-                    "folder of its own");
 }
 
 bool StoreFolder::HasDirectIo() const {

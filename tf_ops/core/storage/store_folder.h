@@ -7,6 +7,7 @@
 
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/storage/cold_store.h"
+#include "tf_ops/core/storage/folder_lock.h"
 
 namespace fused_embedding {
 
@@ -55,7 +56,6 @@ class StoreFolder {
   Status Checkpoint(const std::string& name, const WriteFiles& write) const;
 
  private:
-  Status Lock();
   Status TakeCheckpoint(const std::string& checkpoint) const;
   Status ListFiles(const std::string& folder, std::string* list) const;
   Status Sum(const std::string& path, FileSum* sum) const;
@@ -64,7 +64,7 @@ class StoreFolder {
   const StoreFiles files_;
   std::string path_;
   int64_t value_bytes_ = 0;
-  int lock_ = -1;  // a file; -1: not opened
+  FolderLock lock_;
 };
 
 }  // namespace fused_embedding
