@@ -3,6 +3,7 @@
 docs/migration/damo.md says what is the same and what is not.
 """
 
+import dataclasses
 import functools
 import math
 import os
@@ -14,7 +15,7 @@ import tensorflow as tf
 
 from fused_embedding import nn
 from fused_embedding.checkpoint.whole_file import whole_file
-from fused_embedding.embedding_options import EmbeddingVariableOption
+from fused_embedding.embedding_options import EmbeddingVariableOption, StorageOption, StorageType
 from fused_embedding.keras.fused import fused_optimizers
 from fused_embedding.keras.layers import fused_layers
 from fused_embedding.keras.optimizers import PACKAGE, keras_of
@@ -161,6 +162,23 @@ def _check_zeros(title: str, kind: _Kind, numbers: Numbers) -> None:
 # --- The layer ---
 
 
+def _with_workdir(
+    option: EmbeddingVariableOption | None, workdir: str | os.PathLike[str] | None
+) -> EmbeddingVariableOption | None:
+    """The option of a table whose rows are in `workdir` where DRAM has no room for them."""
+    if workdir is None:
+        return option
+    option = option or EmbeddingVariableOption()
+    if option.storage_option != StorageOption():
+        raise ValueError(
+            f"workdir = {os.fspath(workdir)!r} was given, and an ev_option with a storage_option, "
+            "but both say where rows live; leave one out: workdir stands for "
+            "fe.StorageOption(fe.StorageType.DRAM_SSD, workdir)"
+        )
+    storage = StorageOption(StorageType.DRAM_SSD, workdir)
+    return dataclasses.replace(option, storage_option=storage)
+
+
 class _Embedding:
     """Damo-Embedding's Embedding: a table of its own, with an optimizer of its own.
 
@@ -179,6 +197,8 @@ class _Embedding:
         optimizer: {"name": "adamw", "gamma": 0.001, "beta1": 0.9, "beta2": 0.999, "lambda": 0.0,
             "epsilon": 1e-8}. The names are sgd, adagrad, adam, adamw and ftrl. None: that of the
             model.
+        workdir: Folder on an SSD, where rows are that do not fit into 1 GiB of memory
+            (docs/storage_tiers.md; of another size: `ev_option`); None: all are in memory.
         ev_option: fe.EmbeddingVariableOption: filters, expiry, bounds.
         **kwargs: As of keras.layers.Layer.
     """
@@ -198,6 +218,7 @@ class _Embedding:
         *,
         initializer: Mapping[str, Any] | None = None,
         optimizer: Mapping[str, Any] | None = None,
+        workdir: str | os.PathLike[str] | None = None,
         ev_option: EmbeddingVariableOption | None = None,
         **kwargs: Any,
     ) -> None:
@@ -214,7 +235,10 @@ class _Embedding:
             kind, numbers = _read("optimizer", optimizer, _OPTIMIZERS)
             rule = OwnRule(optimizer["name"], functools.partial(kind.make, numbers))
         super().__init__(  # type: ignore[call-arg]
-            output_dim=dim, embeddings_initializer=first_values, ev_option=ev_option, **kwargs
+            output_dim=dim,
+            embeddings_initializer=first_values,
+            ev_option=_with_workdir(ev_option, workdir),
+            **kwargs,
         )
         self.dim = dim
         self.group = group
@@ -265,7 +289,7 @@ class _Embedding:
         return tf.cast(rows, self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments.
+        """The arguments; a `workdir` is in `ev_option`.
 
         Returns:
             A dictionary.
@@ -300,7 +324,7 @@ def embedding_class(keras: Any = None) -> Any:
 
     Returns:
         A keras.layers.Layer: `Embedding(dim, group=-1, initializer=None, optimizer=None,
-        ev_option=None)`, described in its docstring.
+        workdir=None, ev_option=None)`, described in its docstring.
 
     >>> layer = fe.damo.embedding_class()(4, initializer={"name": "ones"})
     >>> layer(tf.constant([[7, 0]])).numpy().tolist()

@@ -16,6 +16,12 @@ import tensorflow as tf
 from absl import logging
 
 from fused_embedding.initializers import table_initializer
+from fused_embedding.storage_options import (
+    CacheStrategy,
+    StorageOption,
+    StorageType,
+    storage_attributes,
+)
 
 __all__ = [
     "CBFFilter",
@@ -49,35 +55,6 @@ def _check_type(name: str, value: Any, *kinds: type | None) -> None:
     if not isinstance(value, allowed):
         names = ", ".join("None" if kind is None else f"fe.{kind.__name__}" for kind in kinds)
         raise TypeError(f"{name} must be one of {names}, got {value!r}")
-
-
-class StorageType(enum.Enum):
-    """Tiers that a table lives in. This release has DRAM."""
-
-    DRAM = "DRAM"
-    HBM = "HBM"
-    PMEM_MEMKIND = "PMEM_MEMKIND"
-    PMEM_LIBPMEM = "PMEM_LIBPMEM"
-    LEVELDB = "LEVELDB"
-    SSDHASH = "SSDHASH"
-    HBM_DRAM = "HBM_DRAM"
-    HBM_DRAM_PMEM = "HBM_DRAM_PMEM"
-    HBM_DRAM_LEVELDB = "HBM_DRAM_LEVELDB"
-    HBM_DRAM_SSDHASH = "HBM_DRAM_SSDHASH"
-    HBM_DRAM_PMEM_LEVELDB = "HBM_DRAM_PMEM_LEVELDB"
-    HBM_DRAM_PMEM_SSDHASH = "HBM_DRAM_PMEM_SSDHASH"
-    DRAM_PMEM = "DRAM_PMEM"
-    DRAM_LEVELDB = "DRAM_LEVELDB"
-    DRAM_SSDHASH = "DRAM_SSDHASH"
-    DRAM_PMEM_LEVELDB = "DRAM_PMEM_LEVELDB"
-    DRAM_PMEM_SSDHASH = "DRAM_PMEM_SSDHASH"
-
-
-class CacheStrategy(enum.Enum):
-    """Which row a full tier gives up: the one used longest ago, or least often."""
-
-    LRU = "lru"
-    LFU = "lfu"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,40 +184,6 @@ class CheckpointOption:
 
 
 @dataclasses.dataclass(frozen=True)
-class StorageOption:
-    """Where rows live.
-
-    Attributes:
-        storage_type: None and StorageType.DRAM; no other tier is in this release.
-        storage_path: Folder of a tier on disk; must be None.
-        storage_size: Accepted; without tiers there is nothing to size. A table is bounded by
-            `EmbeddingVariableOption.max_capacity`.
-        cache_strategy: Accepted; without tiers nothing is cached.
-        layout: Accepted; there is one layout.
-    """
-
-    storage_type: StorageType | None = None
-    storage_path: str | None = None
-    storage_size: tuple[int, ...] = (1 << 30,)
-    cache_strategy: CacheStrategy = CacheStrategy.LFU
-    layout: str | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "storage_size", tuple(self.storage_size))
-        if self.storage_type not in (None, StorageType.DRAM):
-            given = getattr(self.storage_type, "name", self.storage_type)
-            raise NotImplementedError(
-                f"storage_type = {given} was given, but this release keeps rows in DRAM only: it "
-                "has no HBM, PMEM or SSD tier; pass StorageType.DRAM"
-            )
-        if self.storage_path is not None:
-            raise ValueError(
-                f"storage_path = {self.storage_path!r} was given, but rows in DRAM are in no "
-                "folder; leave it out"
-            )
-
-
-@dataclasses.dataclass(frozen=True)
 class EmbeddingVariableOption:
     """What an EmbeddingVariable does beside growing.
 
@@ -252,7 +195,7 @@ class EmbeddingVariableOption:
         filter_option: Which keys get a row, CounterFilter or CBFFilter; None: all.
         storage_option: Where rows live.
         init_option: How rows start.
-        max_capacity: Most rows that the table has at once; None: no bound.
+        max_capacity: Most rows that the table has at once; None: no bound. Not with an SSD.
         eviction: Which row a full table gives up for a new one, "lru" (used longest ago) or "lfu"
             (used least often), or a CacheStrategy; None: none, and the new key is refused.
         check_mode: What a lookup does with keys that a full table refused. "error": it fails,
@@ -268,7 +211,7 @@ class EmbeddingVariableOption:
     evict_option: GlobalStepEvict | L2WeightEvict | None = None
     ckpt: CheckpointOption | None = None
     filter_option: CounterFilter | CBFFilter | None = None
-    storage_option: StorageOption = StorageOption()
+    storage_option: StorageOption = dataclasses.field(default_factory=StorageOption)
     init_option: InitializerOption = InitializerOption()
     max_capacity: int | None = dataclasses.field(default=None, kw_only=True)
     eviction: str | CacheStrategy | None = dataclasses.field(default=None, kw_only=True)
@@ -282,6 +225,12 @@ class EmbeddingVariableOption:
         _check_type("init_option", self.init_option, InitializerOption)
         if self.max_capacity is not None:
             _check_positive("max_capacity", self.max_capacity)
+            if self.storage_option.is_on_ssd:
+                raise ValueError(
+                    f"max_capacity = {self.max_capacity} was given with a tier on an SSD, but such "
+                    "a table is bounded in bytes of memory, by storage_size, and keeps all rows; "
+                    "leave one of them out"
+                )
         if self.eviction is not None:
             self._check_eviction()
         if self.check_mode not in _CHECK_MODES:
@@ -370,6 +319,7 @@ def table_attributes(
         "max_capacity": option.max_capacity or 0,
         "eviction": option.eviction or "none",
         "check_mode": option.check_mode,
+        **storage_attributes(option.storage_option),
     }
 
 

@@ -17,25 +17,31 @@ from fused_embedding.embedding_options import (
     GlobalStepEvict,
     L2WeightEvict,
 )
+from fused_embedding.storage_options import in_dram
 
 PACKAGE = "fused_embedding"
 
 
 def make_handle(attributes: Mapping[str, Any], name: str, shared_name: str) -> tf.Tensor:
     """The handle of the table `shared_name`, made by an op `name`."""
-    matrix = attributes["initializer_matrix"].tobytes()
-    return raw_ops.EmbeddingVariableHandle(
-        **{**attributes, "initializer_matrix": matrix},
-        shared_name=shared_name,
-        name=name,
-    )
+    own = {
+        "initializer_matrix": attributes["initializer_matrix"].tobytes(),
+        # Not `shared_name`, which eagerly has a number: a program that was killed and changed
+        # would not find what it left.
+        "storage_name": name if attributes.get("storage_path") else "",
+        "shared_name": shared_name,
+    }
+    return raw_ops.EmbeddingVariableHandle(**{**attributes, **own}, name=name)
 
 
 def _saved_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes of a frozen table; its first values come with its content."""
+    """Attributes of a frozen table; its first values come with its content.
+
+    In DRAM: a folder of the machine that trains is none of the one that serves.
+    """
     constant = {"initializer": "constant", "initializer_a": 0.0, "initializer_b": 0.0}
     no_matrix = attributes["initializer_matrix"][:0]
-    return {**attributes, **constant, "initializer_matrix": no_matrix, "frozen": True}
+    return {**in_dram(attributes), **constant, "initializer_matrix": no_matrix, "frozen": True}
 
 
 def export_handle(variable: Any, tensor_map: Any) -> list[tf.Tensor]:

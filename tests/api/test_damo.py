@@ -31,9 +31,9 @@ def first(key):
     return np.full(DIM, (key % 13) / 8.0)
 
 
-def model_of(keras, optimizer, name="ids", group=-1):
+def model_of(keras, optimizer, name="ids", group=-1, **others):
     """The sum of all that a row of ids reads."""
-    layer = fe.damo.embedding_class(keras)(DIM, group, optimizer=optimizer, name=name)
+    layer = fe.damo.embedding_class(keras)(DIM, group, optimizer=optimizer, name=name, **others)
     inputs = keras.Input((2,), dtype="int64")
     flat = keras.layers.Flatten()(layer(inputs))
     output = keras.layers.Dense(1, kernel_initializer="ones", trainable=False)(flat)
@@ -319,3 +319,37 @@ def test_page_and_docstring_have_all_names():
         assert f"`{name}`" in page
     results = doctest.testmod(fe.damo, extraglobs={"fe": fe, "tf": tf})
     assert (results.attempted, results.failed) == (2, 0)
+
+
+@EACH_KERAS
+def test_a_workdir_is_a_tier_on_an_ssd(keras, tmp_path):
+    filtered = fe.EmbeddingVariableOption(filter_option=fe.CounterFilter(3))
+    ssd = fe.StorageOption(fe.StorageType.DRAM_SSD, str(tmp_path))
+    embedding = fe.damo.embedding_class(keras)
+    layer = embedding(DIM, workdir=tmp_path, ev_option=filtered)
+    assert layer.ev_option.storage_option == ssd
+    assert layer.ev_option.filter_option == fe.CounterFilter(3)
+    assert embedding(DIM, workdir=str(tmp_path)).ev_option.storage_option == ssd
+    assert embedding(DIM).ev_option is None
+    copy = embedding.from_config(layer.get_config())
+    assert copy.ev_option == layer.ev_option
+    with pytest.raises(ValueError, match=r"workdir = '/x' .* both say where rows live"):
+        embedding(DIM, workdir="/x", ev_option=layer.ev_option)
+
+
+@pytest.mark.skipif(
+    not pathlib.Path(fe.__file__).with_name("_cold_store_rocksdb.so").exists(),
+    reason="needs _cold_store_rocksdb.so: librocksdb-dev, then make build",
+)
+@EACH_KERAS
+def test_a_table_in_a_workdir_is_trained_and_saved(keras, tmp_path):
+    in_dram, _ = model_of(keras, {"name": "adamw"})
+    on_ssd, _ = model_of(keras, {"name": "adamw"}, workdir=tmp_path / "work")
+    for model in (in_dram, on_ssd):
+        fit(keras, model, epochs=2)
+    np.testing.assert_array_equal(on_ssd(IDS), in_dram(IDS))
+    fe.damo.save_model(on_ssd, tmp_path / "saved", training=True)
+    again = fe.damo.load_model(tmp_path / "saved", keras)
+    np.testing.assert_array_equal(again(IDS), on_ssd(IDS))
+    names = sorted(path.name for path in (tmp_path / "work").iterdir())
+    assert names == ["ids%2Fembeddings", "ids%2Fembeddings~2"]

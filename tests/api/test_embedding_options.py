@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import fused_embedding as fe
-from fused_embedding import embedding_options
+from fused_embedding import embedding_options, storage_options
 from fused_embedding import initializers as initializers_module
 from fused_embedding.embedding_options import from_config, table_attributes, to_config
 from fused_embedding.initializers import stable_seed
@@ -98,19 +98,6 @@ ERRORS = {
     ),
     "size": (ValueError, "max_element_size must be >= 0", fe.CBFFilter, {"max_element_size": -1}),
     "steps": (ValueError, "steps_to_live must be >= 0", fe.GlobalStepEvict, {"steps_to_live": -1}),
-    "ssd": (
-        NotImplementedError,
-        "storage_type = DRAM_SSDHASH .* pass StorageType.DRAM",
-        fe.StorageOption,
-        {"storage_type": fe.StorageType.DRAM_SSDHASH},
-    ),
-    "hbm": (
-        NotImplementedError,
-        "no HBM, PMEM or SSD tier",
-        fe.StorageOption,
-        {"storage_type": fe.StorageType.HBM},
-    ),
-    "path": (ValueError, "storage_path = '/x'", fe.StorageOption, {"storage_path": "/x"}),
     "evict": (
         TypeError,
         "evict_option must be one of fe.GlobalStepEvict, fe.L2WeightEvict, None, got 5",
@@ -373,7 +360,7 @@ def test_options_survive_json():
     option = fe.EmbeddingVariableOption(
         evict_option=fe.GlobalStepEvict(9),
         filter_option=fe.CBFFilter(2, 100, 0.1, tf.uint8),
-        storage_option=fe.StorageOption(fe.StorageType.DRAM, storage_size=[1, 2]),
+        storage_option=fe.StorageOption(fe.StorageType.DRAM_SSD, "/x", [1 << 30, 2]),
         init_option=fe.InitializerOption([[1.0, 2.0], [3.0, 4.0]], default_value_no_permission=0.5),
         max_capacity=7,
         eviction=fe.CacheStrategy.LFU,
@@ -387,7 +374,7 @@ def test_options_survive_json():
     assert from_config(config, {"DebugInitializer": fe.DebugInitializer()}.get) == with_debug
 
 
-@pytest.mark.parametrize("module", [embedding_options, initializers_module])
+@pytest.mark.parametrize("module", [embedding_options, storage_options, initializers_module])
 def test_examples_of_the_docstrings(module):
     results = doctest.testmod(module, extraglobs={"fe": fe})
     assert results.attempted > 0

@@ -386,20 +386,11 @@ def test_where_rows_live(tmp_path):
     """Both stores in memory are DRAM; a path is of one rank."""
     cached = one.make_cached_host_mem_store_options(64, [str(tmp_path / "x")], 10, 3, -1, 512)
     assert cached.folder == str(tmp_path / "x")
-    assert cached.ev_option().storage_option.storage_type == fe.StorageType.DRAM
-    assert cached.ev_option().max_capacity == 10
+    assert cached.ev_option(2).storage_option.storage_type == fe.StorageType.DRAM
+    assert cached.ev_option(2).max_capacity == 10
     assert cached.size_factor == 3
     device = one.make_device_mem_store_options(str(tmp_path), 10)
     assert device.folder == str(tmp_path / "0-1")
-
-
-def test_the_ssd_store_names_what_is_missing(tmp_path):
-    with pytest.raises(
-        NotImplementedError, match=r"on an SSD, and the tier below DRAM is missing .*host_mem"
-    ):
-        one.make_cached_ssd_store_options(8192, str(tmp_path), 1000, 2)
-    with pytest.raises(ValueError, match="one must be > 0 and none < 0"):
-        one.make_cached_ssd_store_options(0, str(tmp_path))
 
 
 @pytest.mark.parametrize(

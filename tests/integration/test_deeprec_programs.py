@@ -124,6 +124,7 @@ def main(argv):
     assert not tf.executing_eagerly()
     assert nn.fused_embedding_lookup_sparse is tf.nn.fused_embedding_lookup_sparse
     assert tf.StorageOption(config_pb2.StorageType.DRAM).storage_path is None
+    assert tf.StorageOption(config_pb2.StorageType.DRAM_SSDHASH, "ssd", [1 << 30]).is_on_ssd
     assert sys.modules["__main__"].main is main
     print(tf.flags.FLAGS.steps, argv, __name__, __file__)
     sys.exit(3)

@@ -78,6 +78,8 @@ class _Embedding(tf.Module):
         self.embedding_dim = sum(column_dims)
         self.store_options = store_options
         factor = store_options.factor(self.embedding_dim)
+        table_options = _as_tables(tables, default_initializer)
+        ev_option = store_options.ev_option(len(table_options))
         self.tables = [
             get_embedding_variable(
                 f"{name}/table_{i}",
@@ -85,9 +87,9 @@ class _Embedding(tf.Module):
                 key_dtype=self.key_type,
                 value_dtype=self.dtype,
                 initializer=_first_values(column_dims, table.initializers(len(column_dims))),
-                ev_option=store_options.ev_option(),
+                ev_option=ev_option,
             )
-            for i, table in enumerate(_as_tables(tables, default_initializer))
+            for i, table in enumerate(table_options)
         ]
         for part in self.parameters():
             part.check_rule = functools.partial(check_size_factor, name, factor)

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from fused_embedding.embedding_options import EmbeddingVariableOption, StorageOption, StorageType
+from fused_embedding.storage_options import MIN_DRAM_BYTES
 
 _SIZE_FACTORS = (1, 2, 3)
 _BLOCK_SIZES = (512, 4096)
@@ -154,7 +155,7 @@ class StoreOptions:
         size_factor: Numbers that are kept for each number of a row, itself included.
         storage_dim: Numbers that are kept for each row, over which `size_factor` is forgotten;
             -1: as `size_factor` says.
-        storage: The tiers.
+        storage: The tiers of all tables together.
     """
 
     folder: str
@@ -178,9 +179,26 @@ class StoreOptions:
             )
         return self.storage_dim // dim
 
-    def ev_option(self) -> EmbeddingVariableOption:
-        """The same for an EmbeddingVariable."""
-        return EmbeddingVariableOption(storage_option=self.storage, max_capacity=self.capacity)
+    def ev_option(self, num_tables: int) -> EmbeddingVariableOption:
+        """The same for one of `num_tables` EmbeddingVariables, which share the caches evenly.
+
+        Raises:
+            ValueError: If the caches are too small for so many.
+        """
+        storage = self.storage
+        if storage.is_on_ssd:
+            _check_budget(storage.dram_bytes, num_tables)
+            storage = dataclasses.replace(storage, storage_size=(storage.dram_bytes // num_tables,))
+        return EmbeddingVariableOption(storage_option=storage, max_capacity=self.capacity)
+
+
+def _check_budget(num_bytes: int, num_tables: int) -> None:
+    if num_bytes // num_tables < MIN_DRAM_BYTES:
+        raise ValueError(
+            f"cache_budget_mb + host_cache_budget_mb = {num_bytes >> 20} were given for "
+            f"{num_tables} tables on an SSD, but each needs {MIN_DRAM_BYTES >> 20} in memory; give "
+            f"them {num_tables * MIN_DRAM_BYTES >> 20} or more"
+        )
 
 
 def check_size_factor(name: str, factor: int, rule: str) -> None:
@@ -308,12 +326,13 @@ def make_cached_ssd_store_options(  # noqa: PLR0913 - OneFlow's signature
     physical_block_size: int = 4096,
     host_cache_budget_mb: int = 0,
 ) -> StoreOptions:
-    """Rows on an SSD behind caches in memory: not in this release, which raises.
+    """Rows in memory, and on an SSD where it has no room for them: docs/storage_tiers.md.
 
     Args:
-        cache_budget_mb: Megabytes of the cache in device memory.
+        cache_budget_mb: Megabytes of the cache in device memory. There is one cache, in DRAM, of
+            this and `host_cache_budget_mb`, which the tables share evenly: 16 or more for each.
         persistent_path: Folder on the SSD, as of `make_device_mem_store_options`.
-        capacity: A hint; None: none.
+        capacity: A hint, without effect; None: none.
         size_factor: As there.
         storage_dim: As there.
         physical_block_size: As there.
@@ -323,8 +342,7 @@ def make_cached_ssd_store_options(  # noqa: PLR0913 - OneFlow's signature
         As there.
 
     Raises:
-        NotImplementedError: As long as EmbeddingVariables have no tier on an SSD.
-        ValueError: As there, or if no cache has a budget.
+        ValueError: As there, or if the caches are too small for a table.
         TypeError: As there.
     """
     if (
@@ -337,16 +355,11 @@ def make_cached_ssd_store_options(  # noqa: PLR0913 - OneFlow's signature
             f"{host_cache_budget_mb} were given, but one must be > 0 and none < 0"
         )
     store = _store_options(persistent_path, capacity, size_factor, storage_dim, physical_block_size)
-    try:
-        storage = StorageOption(
-            storage_type=StorageType.DRAM_SSDHASH,
-            storage_path=store.folder,
-            storage_size=((cache_budget_mb + host_cache_budget_mb) << 20,),
-        )
-    except NotImplementedError as error:
-        raise NotImplementedError(
-            f"make_cached_ssd_store_options keeps rows in {store.folder!r} on an SSD, and the tier "
-            f"below DRAM is missing ({error}); keep all rows in DRAM with "
-            "make_cached_host_mem_store_options or make_device_mem_store_options"
-        ) from error
+    dram_bytes = (cache_budget_mb + host_cache_budget_mb) << 20
+    _check_budget(dram_bytes, num_tables=1)
+    storage = StorageOption(
+        storage_type=StorageType.DRAM_SSD,
+        storage_path=os.path.join(store.folder, "rows"),
+        storage_size=(dram_bytes,),
+    )
     return dataclasses.replace(store, capacity=None, storage=storage)

@@ -1,0 +1,71 @@
+"""fe.one_embedding.make_cached_ssd_store_options: it asks for the tier, and trains on it."""
+
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import fused_embedding as fe
+
+one = fe.one_embedding
+NUM_TABLES = 3
+
+needs_rocksdb = pytest.mark.skipif(
+    not pathlib.Path(fe.__file__).with_name("_cold_store_rocksdb.so").exists(),
+    reason="needs _cold_store_rocksdb.so: librocksdb-dev, then make build",
+)
+
+
+def make(store_options):
+    uniform = one.make_table(one.make_uniform_initializer(-1.0, 1.0))
+    return one.MultiTableEmbedding(
+        "tables", 4, tf.float32, tf.int64, [uniform] * NUM_TABLES, store_options
+    )
+
+
+def test_all_tables_share_the_budget(tmp_path):
+    store = one.make_cached_ssd_store_options(60, str(tmp_path), 5, 2, host_cache_budget_mb=12)
+    for num_tables in (1, 4):
+        option = store.ev_option(num_tables)
+        assert option.max_capacity is None  # a hint
+        assert option.storage_option == fe.StorageOption(
+            fe.StorageType.DRAM_SSD, str(tmp_path / "0-1/rows"), ((72 << 20) // num_tables,)
+        )
+    with tf.Graph().as_default():
+        for table in make(store).tables:
+            assert table.op.get_attr("storage_path") == str(tmp_path / "0-1/rows").encode()
+            assert table.op.get_attr("dram_bytes") == (72 << 20) // NUM_TABLES
+
+
+def test_a_budget_is_needed(tmp_path):
+    with pytest.raises(ValueError, match="one must be > 0 and none < 0"):
+        one.make_cached_ssd_store_options(0, str(tmp_path))
+    with pytest.raises(ValueError, match=r"= 15 were given for 1 tables .* give them 16 or more"):
+        one.make_cached_ssd_store_options(15, str(tmp_path))
+    store = one.make_cached_ssd_store_options(40, str(tmp_path))
+    with pytest.raises(ValueError, match=r"= 40 were given for 3 tables .* give them 48 or more"):
+        make(store)
+
+
+@needs_rocksdb
+def test_it_trains_as_in_memory(tmp_path):
+    on_ssd = make(one.make_cached_ssd_store_options(48, str(tmp_path / "ssd"), size_factor=2))
+    in_dram = make(one.make_device_mem_store_options(str(tmp_path / "dram"), 9999, size_factor=2))
+    for embedding in (on_ssd, in_dram):
+        rng, optimizer = np.random.default_rng(3), tf.compat.v1.train.AdagradOptimizer(0.1)
+        for _ in range(4):
+            ids = tf.constant(rng.integers(0, 500, [200, NUM_TABLES]))
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(tf.tanh(embedding(ids)))
+            grads = tape.gradient(loss, embedding.parameters())
+            optimizer.apply_gradients(list(zip(grads, embedding.parameters(), strict=True)))
+    on_ssd.save_snapshot("trained")
+    assert len(list((tmp_path / "ssd/0-1/rows").iterdir())) == NUM_TABLES
+    again = make(one.make_cached_ssd_store_options(48, str(tmp_path / "ssd"), size_factor=2))
+    again.load_snapshot("trained")
+    for tables in zip(in_dram.tables, on_ssd.tables, again.tables, strict=True):
+        want, *others = (table.export() for table in tables)
+        for got in others:
+            np.testing.assert_array_equal(got.keys, want.keys)
+            np.testing.assert_array_equal(got.values, want.values)
