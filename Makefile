@@ -22,14 +22,14 @@ SUMMARY := true
 endif
 STAGE := @$(PYTHON) tools/stage.py
 
-.PHONY: help demo test test-oldest lint wheel bazel sanitize cuda gpu qemu ci build core-tests clean
+.PHONY: help demo test test-oldest lint wheel bazel sanitize cuda gpu qemu portable ci build core-tests clean
 
 help:
 	@echo "make demo [DATA=train.tsv]           trains stock and fused on the same rows"
 	@echo "make demo ARGS=--embedding-variable  trains tables without a vocabulary on them"
 	@echo "make test | test-oldest | sanitize | cuda | qemu | lint     checks; make ci is all of them"
 	@echo "make gpu                             tests and measures the CUDA core on this GPU, without TensorFlow"
-	@echo "make wheel | bazel                                   builds dist/*.whl"
+	@echo "make wheel | bazel | portable                        builds dist/*.whl"
 
 .venv/.done: tools/requirements.txt
 	$(STAGE) setup env PYTHON=$(PYTHON) tools/make_venv.sh .venv tools/requirements.txt 13
@@ -81,6 +81,10 @@ wheel: .venv/.done
 bazel: wheel
 	$(STAGE) bazel tools/bazel_wheel.sh .venv
 	@ls dist/bazel/*.whl
+
+portable: wheel
+	$(STAGE) portable tools/portable_wheel.sh $(BIN)
+	@ls dist/portable/*.whl
 
 # ccache, where it can be had, compiles the core once for all builds. Machine code for the oldest
 # GPU and the newest of TensorFlow's: all of them would take ten minutes more.
