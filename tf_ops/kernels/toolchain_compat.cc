@@ -27,6 +27,26 @@ int OldTryLock(pthread_mutex_t* mutex);
 __asm__(".symver OldTryLock, pthread_mutex_trylock@GLIBC_2.2.5");
 int pthread_mutex_trylock(pthread_mutex_t* mutex) noexcept { return OldTryLock(mutex); }
 
+// Of the thread of a table with a cold store, and its locks.
+int OldCreate(pthread_t* thread, const pthread_attr_t* attr, void* (*run)(void*), void* argument);
+__asm__(".symver OldCreate, pthread_create@GLIBC_2.2.5");
+int pthread_create(pthread_t* thread, const pthread_attr_t* attr, void* (*run)(void*),
+                   void* argument) noexcept {
+  return OldCreate(thread, attr, run, argument);
+}
+int OldJoin(pthread_t thread, void** result);
+__asm__(".symver OldJoin, pthread_join@GLIBC_2.2.5");
+int pthread_join(pthread_t thread, void** result) { return OldJoin(thread, result); }
+int OldReadLock(pthread_rwlock_t* lock);
+__asm__(".symver OldReadLock, pthread_rwlock_rdlock@GLIBC_2.2.5");
+int pthread_rwlock_rdlock(pthread_rwlock_t* lock) noexcept { return OldReadLock(lock); }
+int OldWriteLock(pthread_rwlock_t* lock);
+__asm__(".symver OldWriteLock, pthread_rwlock_wrlock@GLIBC_2.2.5");
+int pthread_rwlock_wrlock(pthread_rwlock_t* lock) noexcept { return OldWriteLock(lock); }
+int OldUnlock(pthread_rwlock_t* lock);
+__asm__(".symver OldUnlock, pthread_rwlock_unlock@GLIBC_2.2.5");
+int pthread_rwlock_unlock(pthread_rwlock_t* lock) noexcept { return OldUnlock(lock); }
+
 // And from libdl, of CUDA's runtime and of core/storage.
 void* OldOpen(const char* file, int mode);
 __asm__(".symver OldOpen, dlopen@GLIBC_2.2.5");
