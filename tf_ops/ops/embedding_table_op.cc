@@ -253,7 +253,9 @@ Counters of a table.
 
 resource: handle of the table.
 names: `[k]` size, filtered, memory_bytes, index_probes, hits, misses, inserts, refusals,
-  not_admitted, evictions, expirations, erasures; docs/embedding_variable.md explains them.
+  not_admitted, evictions, expirations, erasures, which docs/embedding_variable.md explains, and
+  demotions, written_back, leaving, cold_gets, cold_hits, cold_reads, cold_bytes_read, cold_puts,
+  cold_bytes, which docs/storage_tiers.md explains.
 values: `[k]` their values since the table was made.
 )doc");
 
