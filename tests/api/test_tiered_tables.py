@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from tier_cases import make_table, needs_rocksdb, on_ssd, rows_of
 
 import fused_embedding as fe
 from checking import assert_same_bits
-from tier_cases import make_table, needs_rocksdb, on_ssd, rows_of
 
 pytestmark = needs_rocksdb
 tf1 = tf.compat.v1

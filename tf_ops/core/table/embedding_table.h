@@ -102,8 +102,8 @@ class EmbeddingTable {
   // where there is an admission filter.
   Status Find(const CpuExec& exec, const LookupInput& in, LookupOutput* out);
 
-  // Where a cold store is below, brings the rows of `keys` to DRAM, so that a lookup that comes soon
-  // need not wait for them. Changes nothing else.
+  // Where a cold store is below, brings the rows of `keys` to DRAM, so that a lookup that comes
+  // soon need not wait for them. Changes nothing else.
   Status Prefetch(const CpuExec& exec, Span<const int64_t> keys);
 
   // --- Stage 7 ---
