@@ -31,3 +31,16 @@ def rows_of(table):
     exported = table.export()
     order = np.argsort(exported.keys.numpy())
     return {name: getattr(exported, name).numpy()[order] for name in exported._fields}
+
+
+def parts_of(table):
+    return list(table) if isinstance(table, fe.PartitionedEmbeddingVariable) else [table]
+
+
+def look_up(table, keys):
+    """Rows `[n, dim]` of `[n]` keys, which train."""
+    keys = tf.convert_to_tensor(keys, tf.int64)
+    n = tf.size(keys, tf.int64)
+    indices = tf.stack([tf.range(n), tf.zeros([n], tf.int64)], axis=1)
+    ids = tf.SparseTensor(indices, keys, tf.stack([n, 1]))
+    return fe.nn.fused_embedding_lookup_sparse_v2(table, ids, combiner="sum")

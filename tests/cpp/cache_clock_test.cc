@@ -9,31 +9,47 @@ CacheClock FullClock(CacheStrategy strategy, int64_t num_rows) {
   CacheClock clock;
   clock.TurnOn(strategy);
   clock.Reserve(num_rows);
-  for (int64_t row = 0; row < num_rows; ++row) clock.AddClean(row);
+  for (int64_t row = 0; row < num_rows; ++row) clock.AddClean(row, RowUse::kNone);
   return clock;
 }
 
 TEST(CacheClockTest, LruSparesARowOnceThatWasUsed) {
   CacheClock clock = FullClock(CacheStrategy::kLru, 4);
-  for (int i = 0; i < 5; ++i) clock.Use(0);
-  clock.Use(2);
+  for (int i = 0; i < 5; ++i) clock.Use(0, RowUse::kNow);
+  clock.Use(2, RowUse::kNow);
   EXPECT_EQ(clock.Next(4), 1u);
   EXPECT_EQ(clock.Next(4), 3u);
   EXPECT_EQ(clock.Next(4), 0u);
-  clock.Use(1);
+  clock.Use(1, RowUse::kNow);
   EXPECT_EQ(clock.Next(4), 2u);
 }
 
 TEST(CacheClockTest, LfuSparesARowAsOftenAsItWasUsed) {
   CacheClock clock = FullClock(CacheStrategy::kLfu, 3);
-  for (int i = 0; i < 100; ++i) clock.Use(0);  // counts for 15
-  clock.Use(1);
-  clock.Use(1);
+  for (int i = 0; i < 100; ++i) clock.Use(0, RowUse::kNow);  // counts for 15
+  clock.Use(1, RowUse::kNow);
+  clock.Use(1, RowUse::kNow);
   EXPECT_EQ(clock.Next(3), 2u);
   clock.Remove(2);
   EXPECT_EQ(clock.Next(3), 1u);
   clock.Remove(1);
   EXPECT_EQ(clock.Next(3), 0u);
+}
+
+TEST(CacheClockTest, AUseThatIsExpectedIsCountedOnce) {
+  CacheClock clock = FullClock(CacheStrategy::kLfu, 3);
+  clock.Use(0, RowUse::kSoon);
+  clock.Use(0, RowUse::kSoon);
+  clock.Use(0, RowUse::kNow);
+  clock.AddClean(1, RowUse::kSoon);
+  EXPECT_EQ(clock.Next(3), 2u);  // 0 had one chance, 1 was spared
+  EXPECT_EQ(clock.Next(3), 0u);
+  EXPECT_EQ(clock.Next(3), 1u);
+  clock.AddClean(1, RowUse::kSoon);
+  clock.Use(1, RowUse::kNow);
+  EXPECT_EQ(clock.Next(3), 2u);
+  EXPECT_EQ(clock.Next(3), 0u);
+  EXPECT_EQ(clock.Next(3), 1u);
 }
 
 TEST(CacheClockTest, KnowsWhatTheStoreLacks) {

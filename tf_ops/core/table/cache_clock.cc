@@ -23,7 +23,9 @@ uint32_t CacheClock::Next(int64_t num_rows) {
   for (;; ++hand_) {
     if (hand_ >= num_rows) hand_ = 0;
     uint8_t& state = states_[Index(hand_)];
-    if ((state & kChances) != 0) {
+    if ((state & kExpected) != 0) {
+      state &= static_cast<uint8_t>(~kExpected);
+    } else if ((state & kChances) != 0) {
       --state;
     } else if ((state & kAlive) != 0) {
       return static_cast<uint32_t>(hand_++);

@@ -13,6 +13,10 @@ namespace fused_embedding {
 // Which rows leave DRAM first: those used longest ago, or least often.
 enum class CacheStrategy { kLru, kLfu };
 
+// What an operation is to the rows that it finds: an update none, a lookup one now, a prefetch the
+// one of the lookup that comes.
+enum class RowUse { kNone, kNow, kSoon };
+
 // What DRAM knows of its rows as a cache of a cold store: a byte a row. Off, it costs nothing. Not
 // thread-safe.
 //
@@ -23,7 +27,8 @@ enum class CacheStrategy { kLru, kLfu };
 //
 // A new row takes the place of the one that left, right behind the hand, which comes to it last: it
 // has a whole round to be used again, and begins without a chance. That held more of a real click
-// log than to begin with one, or with as many as the row's frequency has bits.
+// log than to begin with one, or with as many as the row's frequency has bits. One that is to be
+// used soon is spared once more, and its use is not counted again when it comes.
 class CacheClock {
  public:
   bool is_on() const { return !is_off_; }
@@ -37,13 +42,18 @@ class CacheClock {
     if (is_on()) states_[Index(row)] = kAlive | kDirty;
   }
   // Of a new row that the store has too.
-  void AddClean(int64_t row) { states_[Index(row)] = kAlive; }
+  void AddClean(int64_t row, RowUse use) {
+    states_[Index(row)] = use == RowUse::kSoon ? kAlive | kExpected : kAlive;
+  }
   void Remove(int64_t row) {
     if (is_on()) states_[Index(row)] = 0;
   }
-  FE_INLINE void Use(int64_t row) {
+  // Of a row that was there.
+  FE_INLINE void Use(int64_t row, RowUse use) {
     uint8_t& state = states_[Index(row)];
-    if ((state & kChances) < max_chances_) ++state;
+    if (use == RowUse::kNone) return;
+    if ((state & kExpected) == 0 && (state & kChances) < max_chances_) ++state;
+    state = use == RowUse::kSoon ? state | kExpected : state & ~kExpected;
   }
   FE_INLINE void Change(int64_t row) {
     if (is_on()) states_[Index(row)] |= kDirty;
@@ -56,7 +66,7 @@ class CacheClock {
   uint32_t Next(int64_t num_rows);
 
  private:
-  static constexpr uint8_t kAlive = 0x80, kDirty = 0x40, kChances = 0x0f;
+  static constexpr uint8_t kAlive = 0x80, kDirty = 0x40, kExpected = 0x20, kChances = 0x0f;
   static constexpr uint8_t kOneChance = 1;
   static size_t Index(int64_t row) { return static_cast<size_t>(row); }
 

@@ -37,8 +37,8 @@ int64_t MaxRows(int64_t dram_bytes, int64_t row_bytes) {
 // The keys of a batch that are read from the store at once. They are claimed as long as it lives.
 class ColdTier::Fetch {
  public:
-  explicit Fetch(ColdTier* tier)
-      : tier_(tier), num_tried_(tier->shards_.size()), claimed_(tier->shards_.size()) {}
+  Fetch(ColdTier* tier, RowUse use)
+      : tier_(tier), use_(use), num_tried_(tier->shards_.size()), claimed_(tier->shards_.size()) {}
   ~Fetch() {
     for (size_t s = 0; s < claimed_.size(); ++s) {
       if (claimed_[s].empty()) continue;
@@ -95,7 +95,7 @@ class ColdTier::Fetch {
   Status Land(size_t s) {
     for (const int64_t i : found_[s]) {
       const int64_t key = wanted_[static_cast<size_t>(i)].first;
-      FE_RETURN_IF_ERROR(tier_->shards_[s]->Land(key, values_.data() + i * value_bytes()));
+      FE_RETURN_IF_ERROR(tier_->shards_[s]->Land(key, values_.data() + i * value_bytes(), use_));
     }
     return Status();
   }
@@ -109,6 +109,7 @@ class ColdTier::Fetch {
   int64_t value_bytes() const { return tier_->store_->value_bytes(); }
 
   ColdTier* const tier_;
+  const RowUse use_;
   std::vector<int64_t> num_tried_;                  // by shard
   std::vector<std::vector<int64_t>> claimed_;       // by shard
   std::vector<std::pair<int64_t, size_t>> wanted_;  // key and shard, ascending after Get
@@ -174,7 +175,7 @@ void ColdTier::UseStore(const RowLayout& layout, std::unique_ptr<ColdStore> stor
 
 // --- Rows come ---
 
-Status ColdTier::RunMissing(MissingKeys* missing, const ShardBody& body) {
+Status ColdTier::RunMissing(MissingKeys* missing, RowUse use, const ShardBody& body) {
   return WithoutExceptions([&] {
     while (!missing->empty()) {
       std::unique_lock<std::mutex> lock(mutex_);
@@ -182,7 +183,7 @@ Status ColdTier::RunMissing(MissingKeys* missing, const ShardBody& body) {
       lock.unlock();
       bool is_any_foreign = false;
       {
-        Fetch fetch(this);
+        Fetch fetch(this, use);
         is_any_foreign = fetch.Claim(*missing);
         FE_RETURN_IF_ERROR(fetch.Get());
         FE_RETURN_IF_ERROR(Land(&fetch, missing, body));

@@ -65,7 +65,7 @@ class ColdTier {
   Status WaitForRoom();
   // Calls body(shard, keys) for all of `missing`, once each, in one or more calls a shard: with the
   // shard locked, and all rows of `keys` that there are anywhere in DRAM.
-  Status RunMissing(MissingKeys* missing, const ShardBody& body);
+  Status RunMissing(MissingKeys* missing, RowUse use, const ShardBody& body);
 
   // All rows, in batches of ascending keys, `layout.row_bytes()` each, the newest as of the call.
   using Visit = std::function<Status(const RowLayout& layout, Span<const char> rows)>;

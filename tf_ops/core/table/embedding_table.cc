@@ -180,10 +180,9 @@ Status EmbeddingTable::SetInitializer(const InitializerConfig& initializer) {
 }
 
 // Calls body(shard, keys) for all keys, each shard locked: once for a shard, or more often where a
-// cold store is below. `is_use`: as CacheClock counts them. A step's lookup is one, its update
-// none.
+// cold store is below.
 template <typename Body>
-Status EmbeddingTable::RunOnShards(const CpuExec& exec, const BatchRouting& routing, bool is_use,
+Status EmbeddingTable::RunOnShards(const CpuExec& exec, const BatchRouting& routing, RowUse use,
                                    const Body& body) {
   if (tier_ == nullptr) return ForEachRoutedShard(exec, shards_, routing, body);
   const auto lock = tier_->Share();
@@ -191,12 +190,12 @@ Status EmbeddingTable::RunOnShards(const CpuExec& exec, const BatchRouting& rout
   MissingKeys missing;
   FE_RETURN_IF_ERROR(ForEachRoutedShard(
       exec, shards_, routing, [&](TableShard* shard, const ShardKeys& keys) -> Status {
-        const int64_t num_resident = shard->SplitResident(keys, is_use);
+        const int64_t num_resident = shard->SplitResident(keys, use);
         missing.of_shard[shard->number()] = keys.Part(num_resident, keys.n);
         if (num_resident == 0) return Status();
         return body(shard, keys.Part(0, num_resident));
       }));
-  return tier_->RunMissing(&missing, body);
+  return tier_->RunMissing(&missing, use, body);
 }
 
 bool EmbeddingTable::MayRefuse(const BatchRouting& routing) const {
@@ -244,7 +243,7 @@ Status EmbeddingTable::FindOrInsert(const CpuExec& exec, const LookupInput& in, 
   };
   const bool is_whole = config_.check_mode == CheckMode::kError && MayRefuse(routing);
   FE_RETURN_IF_ERROR(is_whole ? RunWhole(routing, &occurrences, find_or_insert)
-                              : RunOnShards(exec, routing, true, find_or_insert));
+                              : RunOnShards(exec, routing, RowUse::kNow, find_or_insert));
   out->num_refused = num_refused;
   // Found out too late where memory was short.
   const bool is_error = num_refused > 0 && config_.check_mode == CheckMode::kError;
@@ -255,7 +254,7 @@ Status EmbeddingTable::Find(const CpuExec& exec, const LookupInput& in, LookupOu
   BatchRouting routing;
   FE_RETURN_IF_ERROR(routing.Route(in.keys, hash_key_, shard_bits_));
   out->num_refused = 0;
-  return RunOnShards(exec, routing, true, [&](TableShard* shard, const ShardKeys& keys) {
+  return RunOnShards(exec, routing, RowUse::kNow, [&](TableShard* shard, const ShardKeys& keys) {
     shard->Find(keys, out);
     return Status();
   });
@@ -265,7 +264,7 @@ Status EmbeddingTable::Prefetch(const CpuExec& exec, Span<const int64_t> keys) {
   if (tier_ == nullptr) return Status();
   BatchRouting routing;
   FE_RETURN_IF_ERROR(routing.Route(keys, hash_key_, shard_bits_));
-  return RunOnShards(exec, routing, false,
+  return RunOnShards(exec, routing, RowUse::kSoon,
                      [](TableShard* /*shard*/, const ShardKeys& /*keys*/) { return Status(); });
 }
 
@@ -322,10 +321,11 @@ Status EmbeddingTable::VisitRows(const CpuExec& exec, Span<const int64_t> keys,
   FE_RETURN_IF_ERROR(CheckSize("handles", handles.size, keys.size));
   BatchRouting routing;
   FE_RETURN_IF_ERROR(routing.Route(keys, hash_key_, shard_bits_));
-  return RunOnShards(exec, routing, false, [&](TableShard* shard, const ShardKeys& shard_keys) {
-    shard->ForEachRow(shard_keys, handles, is_changing, body);
-    return Status();
-  });
+  return RunOnShards(exec, routing, RowUse::kNone,
+                     [&](TableShard* shard, const ShardKeys& shard_keys) {
+                       shard->ForEachRow(shard_keys, handles, is_changing, body);
+                       return Status();
+                     });
 }
 
 Status EmbeddingTable::Upsert(const CpuExec& exec, const Content& content) {
@@ -344,18 +344,19 @@ Status EmbeddingTable::Upsert(const CpuExec& exec, const Content& content) {
     return status;
   };
   const bool is_whole = config_.check_mode == CheckMode::kError && MayRefuse(routing);
-  return is_whole ? RunWhole(routing, nullptr, upsert) : RunOnShards(exec, routing, false, upsert);
+  return is_whole ? RunWhole(routing, nullptr, upsert)
+                  : RunOnShards(exec, routing, RowUse::kNone, upsert);
 }
 
 Status EmbeddingTable::Erase(const CpuExec& exec, Span<const int64_t> keys, int64_t* num_erased) {
   BatchRouting routing;
   FE_RETURN_IF_ERROR(routing.Route(keys, hash_key_, shard_bits_));
   std::atomic<int64_t> erased{0};
-  FE_RETURN_IF_ERROR(
-      RunOnShards(exec, routing, false, [&](TableShard* shard, const ShardKeys& shard_keys) {
-        erased += shard->Erase(shard_keys);
-        return Status();
-      }));
+  FE_RETURN_IF_ERROR(RunOnShards(exec, routing, RowUse::kNone,
+                                 [&](TableShard* shard, const ShardKeys& shard_keys) {
+                                   erased += shard->Erase(shard_keys);
+                                   return Status();
+                                 }));
   *num_erased = erased;
   return Status();
 }
@@ -397,10 +398,11 @@ Status EmbeddingTable::ExpireCold(const ExpireInput& in, int64_t* num_expired) {
     FE_RETURN_IF_ERROR(routing.Route(AsSpan(keys), hash_key_, shard_bits_));
     MissingKeys missing;
     for (int64_t s = 0; s < num_shards(); ++s) missing.of_shard[s] = routing.keys(s);
-    return tier_->RunMissing(&missing, [&](TableShard* shard, const ShardKeys& shard_keys) {
-      *num_expired += shard->ExpireKeys(shard_keys, in);
-      return Status();
-    });
+    return tier_->RunMissing(&missing, RowUse::kNone,
+                             [&](TableShard* shard, const ShardKeys& shard_keys) {
+                               *num_expired += shard->ExpireKeys(shard_keys, in);
+                               return Status();
+                             });
   });
 }
 
@@ -468,9 +470,10 @@ Status EmbeddingTable::RestoreFiltered(const FilteredKeys& filtered) {
   if (config_.admission.kind != AdmissionKind::kCounter) return Status();
   BatchRouting routing;
   FE_RETURN_IF_ERROR(routing.Route({filtered.keys.data(), n}, hash_key_, shard_bits_));
-  return RunOnShards(SerialExec(), routing, false, [&](TableShard* shard, const ShardKeys& keys) {
-    return shard->RestoreFiltered(keys, filtered);
-  });
+  return RunOnShards(SerialExec(), routing, RowUse::kNone,
+                     [&](TableShard* shard, const ShardKeys& keys) {
+                       return shard->RestoreFiltered(keys, filtered);
+                     });
 }
 
 }  // namespace fused_embedding

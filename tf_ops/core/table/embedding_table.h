@@ -204,7 +204,7 @@ class EmbeddingTable {
   Status VisitRows(const CpuExec& exec, Span<const int64_t> keys, Span<const int64_t> handles,
                    bool is_changing, const RowBody& body);
   template <typename Body>
-  Status RunOnShards(const CpuExec& exec, const BatchRouting& routing, bool is_use,
+  Status RunOnShards(const CpuExec& exec, const BatchRouting& routing, RowUse use,
                      const Body& body);
   Status ExpireCold(const ExpireInput& in, int64_t* num_expired);
   template <typename Body>

@@ -136,16 +136,15 @@ class TableShard {
   // --- A cold store below (table_shard_tier.cc; ColdTier calls these) ---
   Status AddTier(CacheStrategy strategy, std::atomic<int64_t>* num_leaving);
   void SetMaxRows(int64_t max_rows);
-  // Those of `keys` that have a row in DRAM come first then; returns their number. A use keeps a
-  // row in DRAM.
-  int64_t SplitResident(const ShardKeys& keys, bool is_use);
+  // Those of `keys` that have a row in DRAM come first then; returns their number.
+  int64_t SplitResident(const ShardKeys& keys, RowUse use);
   // Of keys without a row in DRAM: those on their way to the store come back. Others are claimed
   // for `owner`, and told, unless a batch has done so already. The store is to be asked for those
   // that are `wanted`; the others have no row. Returns whether another owner has claimed some.
   bool Claim(const ShardKeys& keys, const void* owner, std::vector<int64_t>* wanted,
              std::vector<int64_t>* claimed);
   // Takes a row, what is behind its key, from the store.
-  Status Land(int64_t key, const char* bytes);
+  Status Land(int64_t key, const char* bytes, RowUse use);
   // Those of `keys` that have a row in DRAM, or none anywhere by the claims of `owner`, come first
   // then; returns their number.
   int64_t SplitSettled(const ShardKeys& keys, const void* owner);

@@ -53,14 +53,14 @@ int64_t TableShard::Partition(const ShardKeys& keys, const IsFirst& is_first) {
   return num_first;
 }
 
-int64_t TableShard::SplitResident(const ShardKeys& keys, bool is_use) {
+int64_t TableShard::SplitResident(const ShardKeys& keys, RowUse use) {
   std::vector<uint32_t> numbers(static_cast<size_t>(keys.n));
   for (int64_t begin = 0; begin < keys.n; begin += kGroup) {
     ShardKeyGroup group(keys, begin);
     rows_.FindGroup(int64_t{sizeof(RowHeader)}, &group);
     for (int64_t i = 0; i < group.n; ++i) {
       numbers[static_cast<size_t>(begin + i)] = group.numbers[i];
-      if (is_use && group.numbers[i] != kNoRow) rows_.clock().Use(group.numbers[i]);
+      if (group.numbers[i] != kNoRow) rows_.clock().Use(group.numbers[i], use);
     }
   }
   statistics_.index_probes += keys.n;
@@ -107,11 +107,11 @@ bool TableShard::Claim(const ShardKeys& keys, const void* owner, std::vector<int
   return is_any_foreign;
 }
 
-Status TableShard::Land(int64_t key, const char* bytes) {
+Status TableShard::Land(int64_t key, const char* bytes, RowUse use) {
   FE_RETURN_IF_ERROR(rows_.Reserve(1));
   const uint32_t number = rows_.Insert(key, rows_.Hash(key));
   CopyBytes(bytes, layout_.row_bytes() - int64_t{sizeof(key)}, rows_.row(number) + sizeof(key));
-  rows_.clock().AddClean(number);
+  rows_.clock().AddClean(number, use);
   --tier_->num_cold;
   return Status();
 }
