@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from fused_embedding.embedding_partitions import PartitionedEmbeddingVariable
-from fused_embedding.embedding_variable import EmbeddingVariable
+from fused_embedding.embedding_variable import TIER_STATISTICS, EmbeddingVariable
 
 AnyEmbeddingVariable = EmbeddingVariable | PartitionedEmbeddingVariable
 
@@ -17,6 +17,8 @@ def summarize_statistics(
     collections: Sequence[str] | None = None,
 ) -> list[tf.Tensor]:
     """Writes all statistics of EmbeddingVariables as scalar summaries, "NAME/STATISTIC".
+
+    Those of a tier on an SSD are written of variables that have one.
 
     Eagerly and in a tf.function they go to the default writer of tf.summary. In a graph of
     tf.compat.v1 they become summary ops in the collection SUMMARIES, which
@@ -41,7 +43,7 @@ def summarize_statistics(
     summaries = []
     for variable in variables:
         name = _name_of(variable)
-        for statistic, value in variable.statistics().items():
+        for statistic, value in _statistics_of(variable).items():
             tag = f"{name}/{statistic}"
             if is_v2:
                 number = tf.cast(value, tf.float32)
@@ -50,6 +52,13 @@ def summarize_statistics(
                 with tf.name_scope(""):  # a tag is the variable's name, wherever this is called
                     summaries.append(tf.compat.v1.summary.scalar(tag, value, collections))
     return summaries
+
+
+def _statistics_of(variable: AnyEmbeddingVariable) -> dict[str, tf.Tensor]:
+    parts = variable if isinstance(variable, PartitionedEmbeddingVariable) else [variable]
+    has_tier = any(part.table_attributes.get("storage_path") for part in parts)
+    statistics = variable.statistics()
+    return {k: v for k, v in statistics.items() if has_tier or k not in TIER_STATISTICS}
 
 
 def whole_variables(parts: Iterable[EmbeddingVariable]) -> list[AnyEmbeddingVariable]:

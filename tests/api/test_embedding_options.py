@@ -360,7 +360,7 @@ def test_options_survive_json():
     option = fe.EmbeddingVariableOption(
         evict_option=fe.GlobalStepEvict(9),
         filter_option=fe.CBFFilter(2, 100, 0.1, tf.uint8),
-        storage_option=fe.StorageOption(fe.StorageType.DRAM_SSD, "/x", [1 << 30, 2]),
+        storage_option=fe.StorageOption(fe.StorageType.DRAM, storage_size=[1, 2]),
         init_option=fe.InitializerOption([[1.0, 2.0], [3.0, 4.0]], default_value_no_permission=0.5),
         max_capacity=7,
         eviction=fe.CacheStrategy.LFU,

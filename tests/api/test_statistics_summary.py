@@ -7,9 +7,10 @@ import pytest
 import tensorflow as tf
 
 import fused_embedding as fe
-from fused_embedding.embedding_variable import STATISTICS
+from fused_embedding.embedding_variable import STATISTICS, TIER_STATISTICS
 
 v1 = tf.compat.v1
+IN_DRAM = [name for name in STATISTICS if name not in TIER_STATISTICS]
 
 
 def written(folder):
@@ -26,7 +27,7 @@ def written(folder):
 
 
 def tags(*names):
-    return {f"{name}/{statistic}" for name in names for statistic in STATISTICS}
+    return {f"{name}/{statistic}" for name in names for statistic in IN_DRAM}
 
 
 def numbers(variable):
@@ -58,8 +59,18 @@ def test_v2_summaries(wrap, tmp_path):
     assert got["users/size"] == {0: 2.0, 1: 2.0}
     assert got["users/hits"] == {0: 0.0, 1: 2.0}
     assert got["items/size"] == {0: 3.0, 1: 3.0}
-    last = {statistic: got[f"items/{statistic}"][1] for statistic in STATISTICS}
-    assert last == numbers(items)
+    last = {statistic: got[f"items/{statistic}"][1] for statistic in IN_DRAM}
+    assert last == {statistic: numbers(items)[statistic] for statistic in IN_DRAM}
+
+
+@pytest.mark.parametrize("partitioner", [None, v1.fixed_size_partitioner(2)])
+def test_those_of_a_tier_are_written_where_there_is_one(partitioner, tmp_path):
+    storage = fe.StorageOption(fe.StorageType.DRAM_SSD, tmp_path)
+    option = fe.EmbeddingVariableOption(storage_option=storage)
+    with tf.Graph().as_default():  # makes no table
+        users = fe.get_embedding_variable("users", 4, ev_option=option, partitioner=partitioner)
+        summaries = fe.summarize_statistics(users)
+    assert [tensor.op.name for tensor in summaries] == [f"users/{name}" for name in STATISTICS]
 
 
 def test_the_step_of_tf_summary(tmp_path):
