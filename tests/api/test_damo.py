@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras_cases import KERASES
+from tier_cases import needs_rocksdb
 
 import fused_embedding as fe
 from checking import assert_close
@@ -337,10 +338,7 @@ def test_a_workdir_is_a_tier_on_an_ssd(keras, tmp_path):
         embedding(DIM, workdir="/x", ev_option=layer.ev_option)
 
 
-@pytest.mark.skipif(
-    not pathlib.Path(fe.__file__).with_name("_cold_store_rocksdb.so").exists(),
-    reason="needs _cold_store_rocksdb.so: librocksdb-dev, then make build",
-)
+@needs_rocksdb
 @EACH_KERAS
 def test_a_table_in_a_workdir_is_trained_and_saved(keras, tmp_path):
     in_dram, _ = model_of(keras, {"name": "adamw"})

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from tier_cases import needs_rocksdb, on_ssd
 
 import fused_embedding as fe
 
@@ -16,16 +17,11 @@ tf1 = tf.compat.v1
 PACKAGE = pathlib.Path(fe.__file__).parent
 IDS = [3, 1 << 40, -5]
 
-pytestmark = pytest.mark.skipif(
-    not (PACKAGE / "_cold_store_rocksdb.so").exists(),
-    reason="needs _cold_store_rocksdb.so: librocksdb-dev, then make build",
-)
+pytestmark = needs_rocksdb
 
 
 def make(folder, name="users", **others):
-    storage = fe.StorageOption(fe.StorageType.DRAM_SSD, folder, [64 << 20])
-    option = fe.EmbeddingVariableOption(storage_option=storage)
-    return fe.get_embedding_variable(name, 4, ev_option=option, **others)
+    return fe.get_embedding_variable(name, 4, ev_option=on_ssd(folder), **others)
 
 
 def in_use(folder):
@@ -127,9 +123,9 @@ def test_a_saved_model_is_in_memory(tmp_path):
 
 
 def test_checkpoints_know_no_tier(tmp_path):
-    on_ssd = make(tmp_path / "ssd")
-    rows = tf.nn.embedding_lookup(on_ssd, IDS).numpy()
-    path = tf.train.Checkpoint(table=on_ssd).write(str(tmp_path / "saved"))
+    saved = make(tmp_path / "ssd")
+    rows = tf.nn.embedding_lookup(saved, IDS).numpy()
+    path = tf.train.Checkpoint(table=saved).write(str(tmp_path / "saved"))
     in_dram = fe.get_embedding_variable("other", 4)
     tf.train.Checkpoint(table=in_dram).read(path).assert_consumed()
     again = make(tmp_path / "ssd")

@@ -1,20 +1,14 @@
 """fe.one_embedding.make_cached_ssd_store_options: it asks for the tier, and trains on it."""
 
-import pathlib
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import fused_embedding as fe
+from api.tier_cases import needs_rocksdb
 
 one = fe.one_embedding
 NUM_TABLES = 3
-
-needs_rocksdb = pytest.mark.skipif(
-    not pathlib.Path(fe.__file__).with_name("_cold_store_rocksdb.so").exists(),
-    reason="needs _cold_store_rocksdb.so: librocksdb-dev, then make build",
-)
 
 
 def make(store_options):

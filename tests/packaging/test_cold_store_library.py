@@ -10,15 +10,13 @@ import sys
 import pytest
 
 import fused_embedding as fe
+from api.tier_cases import needs_rocksdb
 
 OPS = pathlib.Path(fe.__file__).with_name("_ops.so")
 ROCKSDB = OPS.with_name("_cold_store_rocksdb.so")
 
 needs_tools = pytest.mark.skipif(
     not (shutil.which("objdump") and shutil.which("nm")), reason="needs objdump and nm of binutils"
-)
-needs_rocksdb = pytest.mark.skipif(
-    not ROCKSDB.exists(), reason="needs _cold_store_rocksdb.so: librocksdb-dev, then make build"
 )
 
 
