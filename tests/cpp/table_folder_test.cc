@@ -161,7 +161,7 @@ TEST_F(TableFolderFilesTest, ThreadsAreGivenFoldersOfTheirOwn) {
   std::vector<std::thread> threads;
   for (size_t i = 0; i < kThreads; ++i) {
     threads.emplace_back([this, &folders, i] {
-      for (int round = 0; round < 100; ++round) {
+      for (int round = 0; round < 1000; ++round) {
         folders[i].reset();
         folders[i] = Made("a");
       }
