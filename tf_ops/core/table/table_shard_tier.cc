@@ -78,6 +78,7 @@ bool TableShard::Claim(const ShardKeys& keys, const void* owner, std::vector<int
                        std::vector<int64_t>* claimed) {
   LeavingRows& waiting = tier_->waiting;
   LeavingRows& writing = tier_->writing;
+  claimed->reserve(static_cast<size_t>(keys.n));  // so that each claim is told
   bool is_any_foreign = false;
   for (int64_t i = 0; i < keys.n; ++i) {
     const int64_t key = keys.keys[keys.positions[i]];
@@ -99,7 +100,6 @@ bool TableShard::Claim(const ShardKeys& keys, const void* owner, std::vector<int
       --*tier_->num_leaving;
       continue;
     }
-    claimed->reserve(claimed->size() + 1);
     tier_->claims.emplace(key, owner);
     claimed->push_back(key);
     if (!is_erased && writing.erased.Find(key, hash) == kNoRow) wanted->push_back(key);
