@@ -9,7 +9,7 @@ CacheClock FullClock(CacheStrategy strategy, int64_t num_rows) {
   CacheClock clock;
   clock.TurnOn(strategy);
   clock.Reserve(num_rows);
-  for (int64_t row = 0; row < num_rows; ++row) clock.AddClean(row, RowUse::kNone);
+  for (int64_t row = 0; row < num_rows; ++row) clock.AddClean(row, 0, RowUse::kNone);
   return clock;
 }
 
@@ -36,16 +36,27 @@ TEST(CacheClockTest, LfuSparesARowAsOftenAsItWasUsed) {
   EXPECT_EQ(clock.Next(3), 0u);
 }
 
+TEST(CacheClockTest, LfuSparesRowsThatComeBackMoreFrequentThanThoseThatLeave) {
+  for (const CacheStrategy strategy : {CacheStrategy::kLfu, CacheStrategy::kLru}) {
+    CacheClock clock = FullClock(strategy, 3);
+    for (int i = 0; i < 20000; ++i) clock.CountLeaving(5);  // three bits
+    clock.AddClean(0, 7, RowUse::kNone);
+    clock.AddClean(1, 32, RowUse::kNone);
+    EXPECT_EQ(clock.Next(3), 0u);
+    EXPECT_EQ(clock.Next(3), strategy == CacheStrategy::kLfu ? 2u : 1u);
+  }
+}
+
 TEST(CacheClockTest, AUseThatIsExpectedIsCountedOnce) {
   CacheClock clock = FullClock(CacheStrategy::kLfu, 3);
   clock.Use(0, RowUse::kSoon);
   clock.Use(0, RowUse::kSoon);
   clock.Use(0, RowUse::kNow);
-  clock.AddClean(1, RowUse::kSoon);
+  clock.AddClean(1, 0, RowUse::kSoon);
   EXPECT_EQ(clock.Next(3), 2u);  // 0 had one chance, 1 was spared
   EXPECT_EQ(clock.Next(3), 0u);
   EXPECT_EQ(clock.Next(3), 1u);
-  clock.AddClean(1, RowUse::kSoon);
+  clock.AddClean(1, 0, RowUse::kSoon);
   clock.Use(1, RowUse::kNow);
   EXPECT_EQ(clock.Next(3), 2u);
   EXPECT_EQ(clock.Next(3), 0u);

@@ -163,6 +163,16 @@ TEST(ColdTierTest, EvaluationReadsWithoutAChange) {
 
 // --- Threads ---
 
+// A memory store that fails, or takes its time, as `faults` say.
+StorageConfig::Open FaultyStore(Faults* faults) {
+  return [faults](const ColdStoreOptions& options, StorePtr* store) {
+    StorePtr inner;
+    FE_RETURN_IF_ERROR(MemoryColdStore::Open(options, &inner));
+    *store = std::make_unique<FaultyColdStore>(options, std::move(inner), faults);
+    return Status();
+  };
+}
+
 constexpr int64_t kThreadKeys = 4000;
 
 // Adds one to random rows, and counts that.
@@ -205,12 +215,7 @@ TEST(ColdTierTest, ManyThreadsWorkOnTheSameRows) {
   Faults faults;
   faults.latency_us = 200;
   TableConfig config = TieredConfig(folder.path(), 32 << 10);
-  config.storage.open = [&](const ColdStoreOptions& options, StorePtr* store) {
-    StorePtr inner;
-    FE_RETURN_IF_ERROR(MemoryColdStore::Open(options, &inner));
-    *store = std::make_unique<FaultyColdStore>(options, std::move(inner), &faults);
-    return Status();
-  };
+  config.storage.open = FaultyStore(&faults);
   const auto table = MakeTable(config);
   std::vector<std::atomic<int64_t>> counts(kThreadKeys);
   std::atomic<bool> is_done{false};
@@ -238,18 +243,54 @@ TEST(ColdTierTest, ManyThreadsWorkOnTheSameRows) {
   EXPECT_GT(table->Statistics().demotions, 5000);
 }
 
+// Keys that go and come while saves write what is in DRAM, and others push them out of it.
+TEST(ColdTierTest, KeysThatAreErasedAndMadeAgain) {
+  const TemporaryFolder folder;
+  Faults faults;
+  faults.latency_us = 300;
+  TableConfig config = TieredConfig(folder.path(), 32 << 10);
+  config.storage.open = FaultyStore(&faults);
+  const auto table = MakeTable(config);
+  std::atomic<int> num_working{3};
+  std::vector<std::thread> threads;
+  for (int64_t worker = 0; worker < 3; ++worker) {
+    threads.emplace_back([&, worker] {
+      const Ints keys = Range(worker * 300, worker * 300 + 300);
+      for (int round = 0; round < 60; ++round) {
+        Train(table.get(), keys);
+        const Lookup lookup = LookUp(table.get(), keys, {{}, -1, false});
+        for (const float value : lookup.values) ASSERT_EQ(value, 1.5f) << "round " << round;
+        ASSERT_EQ(EraseKeys(table.get(), keys), 300);
+        for (const float value : LookUp(table.get(), keys).values) ASSERT_EQ(value, 0.5f);
+      }
+      ASSERT_EQ(EraseKeys(table.get(), keys), 300);
+      --num_working;
+    });
+  }
+  while (num_working > 0 && !HasFatalFailure()) ASSERT_LE(ContentsOf(*table).rows.size(), 900u);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(ContentsOf(*table).rows.size(), 0u);
+}
+
+TEST(ColdTierTest, ASaveWritesWhatTheStoreLacks) {
+  const TemporaryFolder folder;
+  const auto table = MakeTable(TieredConfig(folder.path()));
+  Train(table.get(), Range(0, 3000));
+  const TableContents contents = ContentsOf(*table);
+  const int64_t num_written = table->Statistics().written_back;
+  EXPECT_GE(num_written, 3000);
+  EXPECT_TRUE(ContentsOf(*table) == contents);
+  EXPECT_EQ(table->Statistics().written_back, num_written);
+  Train(table.get(), {7});
+  EXPECT_EQ(ContentsOf(*table).rows.size(), 3000u);
+  EXPECT_LE(table->Statistics().written_back, num_written + 2);
+}
+
 // --- Errors ---
 
 class FaultyTierTest : public ::testing::Test {
  protected:
-  FaultyTierTest() {
-    config_.storage.open = [this](const ColdStoreOptions& options, StorePtr* store) {
-      StorePtr inner;
-      FE_RETURN_IF_ERROR(MemoryColdStore::Open(options, &inner));
-      *store = std::make_unique<FaultyColdStore>(options, std::move(inner), &faults_);
-      return Status();
-    };
-  }
+  FaultyTierTest() { config_.storage.open = FaultyStore(&faults_); }
 
   const TemporaryFolder folder_;
   Faults faults_;
@@ -276,6 +317,20 @@ TEST_F(FaultyTierTest, NothingIsLostWhileTheDiskIsFull) {
   const TableContents contents = ContentsOf(*table);
   EXPECT_EQ(contents.rows.size(), static_cast<size_t>(num_trained));
   for (const auto& [key, row] : contents.rows) ASSERT_EQ(HeaderOf(row).frequency, 2u) << key;
+}
+
+TEST_F(FaultyTierTest, WhatIsErasedStaysErasedUntilTheStoreKnows) {
+  const auto table = MakeTable(config_);
+  Train(table.get(), Range(0, 3000));
+  ContentsOf(*table);  // all of them are in the store
+  EXPECT_EQ(EraseKeys(table.get(), Range(0, 1000)), 1000);
+  faults_.calls_until_error = 0;
+  EXPECT_FALSE(table->CopyCold([](const RowLayout&, Span<const char>) { return Status(); }).ok());
+  const Lookup lookup = LookUp(table.get(), Range(0, 1000), {{}, -1, false});
+  ASSERT_TRUE(IsOk(lookup.status));
+  for (const float value : lookup.values) ASSERT_EQ(value, 0.5f);
+  EXPECT_EQ(EraseKeys(table.get(), Range(0, 1000)), 0);
+  EXPECT_EQ(ContentsOf(*table).rows.size(), 2000u);
 }
 
 TEST_F(FaultyTierTest, ReadsThatFailCanBeTriedAgain) {

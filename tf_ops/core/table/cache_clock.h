@@ -26,9 +26,12 @@ enum class RowUse { kNone, kNow, kSoon };
 // (GCLOCK: A. J. Smith, ACM TODS 3(3), 1978).
 //
 // A new row takes the place of the one that left, right behind the hand, which comes to it last: it
-// has a whole round to be used again, and begins without a chance. That held more of a real click
-// log than to begin with one, or with as many as the row's frequency has bits. One that is to be
-// used soon is spared once more, and its use is not counted again when it comes.
+// has a whole round to be used again, and begins without a chance. But with kLfu one that comes
+// back from the store and was used twice as often as rows that leave, by the logarithms of their
+// frequencies, has as many chances as that has bits. (TinyLFU compares the two by a sketch: G.
+// Einziger, R. Friedman and B. Manes, ACM TOS 13(4), 2017; a row knows its frequency.)
+// docs/decisions/027 has what that is worth. One that is to be used soon is spared once more, and
+// its use is not counted again when it comes.
 class CacheClock {
  public:
   bool is_on() const { return !is_off_; }
@@ -42,9 +45,7 @@ class CacheClock {
     if (is_on()) states_[Index(row)] = kAlive | kDirty;
   }
   // Of a new row that the store has too.
-  void AddClean(int64_t row, RowUse use) {
-    states_[Index(row)] = use == RowUse::kSoon ? kAlive | kExpected : kAlive;
-  }
+  void AddClean(int64_t row, uint32_t frequency, RowUse use);
   void Remove(int64_t row) {
     if (is_on()) states_[Index(row)] = 0;
   }
@@ -64,6 +65,8 @@ class CacheClock {
 
   // The row below `num_rows` that leaves next; one of them is alive.
   uint32_t Next(int64_t num_rows);
+  // Of a row that leaves.
+  void CountLeaving(uint32_t frequency);
 
  private:
   static constexpr uint8_t kAlive = 0x80, kDirty = 0x40, kExpected = 0x20, kChances = 0x0f;
@@ -73,6 +76,7 @@ class CacheClock {
   bool is_off_ = true;
   uint8_t max_chances_ = 0;
   int64_t hand_ = 0;
+  double bits_of_leaving_ = 0.0;  // of the frequencies of rows that left, the last ones' average
   std::vector<uint8_t> states_;
 };
 

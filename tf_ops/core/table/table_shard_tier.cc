@@ -111,7 +111,7 @@ Status TableShard::Land(int64_t key, const char* bytes, RowUse use) {
   FE_RETURN_IF_ERROR(rows_.Reserve(1));
   const uint32_t number = rows_.Insert(key, rows_.Hash(key));
   CopyBytes(bytes, layout_.row_bytes() - int64_t{sizeof(key)}, rows_.row(number) + sizeof(key));
-  rows_.clock().AddClean(number, use);
+  rows_.clock().AddClean(number, rows_.header(number)->frequency, use);
   --tier_->num_cold;
   return Status();
 }
@@ -134,6 +134,7 @@ void TableShard::Release(Span<const int64_t> claimed) {
 void TableShard::Trim() {
   while (rows_.size() > tier_->max_rows) {
     const uint32_t number = rows_.clock().Next(rows_.slab().num_rows());
+    rows_.clock().CountLeaving(rows_.header(number)->frequency);
     if (rows_.clock().IsDirty(number)) {
       const int64_t key = rows_.header(number)->key;
       const uint64_t hash = rows_.Hash(key);
@@ -179,12 +180,8 @@ int64_t TableShard::TakeDirty(int64_t begin, int64_t max_rows) {
     const int64_t key = rows_.header(number)->key;
     const uint64_t hash = rows_.Hash(key);
     ReserveOrThrow(1, &writing.rows);
-    // A row that is there again must not be erased by a later write.
-    const uint32_t to_erase = tier_->waiting.erased.Find(key, hash);
-    if (to_erase != kNoRow) tier_->waiting.erased.Erase(to_erase);
-    *tier_->num_leaving -= to_erase != kNoRow;
-    uint32_t copy = writing.rows.Find(key, hash);  // it came back from there
-    const uint32_t erased = writing.erased.Find(key, hash);
+    uint32_t copy = writing.rows.Find(key, hash);            // it came back from there
+    const uint32_t erased = writing.erased.Find(key, hash);  // it was made again since
     *tier_->num_leaving += copy == kNoRow && erased == kNoRow;
     if (copy == kNoRow) copy = writing.rows.Insert(key, hash);
     if (erased != kNoRow) writing.erased.Erase(erased);
