@@ -146,13 +146,18 @@ def check_upsert(args, got):
             np.testing.assert_array_equal(row, values[i])
 
 
-def make_erase(rng):
+def make_resource_and_keys(rng):
     return {"resource": table(rng), "keys": keys_of(rng)}
 
 
 def check_erase(args, got):
     assert 0 <= int(got) <= len(set(args["keys"].tolist()))
     assert not np.isin(args["keys"], export(args["resource"])["keys"]).any()
+
+
+def check_prefetch(args, got):
+    assert got is None
+    export(args["resource"])
 
 
 def make_expire(rng):
@@ -312,7 +317,8 @@ CASES = {
     "EmbeddingVariableHandle": (make_handle, check_handle),
     "EmbeddingVariableLookup": (make_lookup, check_lookup),
     "EmbeddingVariableUpsert": (make_upsert, check_upsert),
-    "EmbeddingVariableErase": (make_erase, check_erase),
+    "EmbeddingVariableErase": (make_resource_and_keys, check_erase),
+    "EmbeddingVariablePrefetch": (make_resource_and_keys, check_prefetch),
     "EmbeddingVariableExpire": (make_expire, check_expire),
     "EmbeddingVariableMetadata": (make_metadata, check_metadata),
     "EmbeddingVariableStatistics": (make_statistics, check_statistics),
