@@ -137,6 +137,26 @@ def test_a_pipeline_prefetches(tmp_path):
     assert counters(on_disk)["cold_hits"] > 1000
 
 
+def test_a_pipeline_of_a_session_prefetches(tmp_path):
+    with tf.Graph().as_default():
+        table = make_table("in_graph", DIM, 1, on_ssd(tmp_path))
+        ahead = clicks().apply(fe.data.prefetch_embeddings(lambda x: [(table, x["item"])]))
+        iterator = tf1.data.make_initializable_iterator(ahead)
+        loss = tf.reduce_sum(look_up(table, iterator.get_next()["item"]) ** 2)
+        step = tf1.train.AdagradOptimizer(0.1).minimize(loss)
+        statistics = table.statistics()
+        with tf1.Session() as session:
+            session.run(tf1.global_variables_initializer())
+            session.run(iterator.initializer)
+            for _ in range(20):
+                session.run(step)
+            with pytest.raises(tf.errors.OutOfRangeError):
+                session.run(step)
+            counted = session.run(statistics)
+    assert counted["size"] > NUM_KEYS / 4
+    assert counted["cold_gets"] > 1000
+
+
 @pytest.mark.parametrize(
     "ids",
     [
