@@ -163,15 +163,28 @@ TEST(ColdTierTest, EvaluationReadsWithoutAChange) {
 
 // --- Threads ---
 
-// A memory store that fails, or takes its time, as `faults` say.
-StorageConfig::Open FaultyStore(Faults* faults) {
-  return [faults](const ColdStoreOptions& options, StorePtr* store) {
-    StorePtr inner;
-    FE_RETURN_IF_ERROR(MemoryColdStore::Open(options, &inner));
-    *store = std::make_unique<FaultyColdStore>(options, std::move(inner), faults);
-    return Status();
-  };
-}
+// Above a memory store that fails, or takes its time, as `faults_` say.
+class FaultyTierTest : public ::testing::Test {
+ protected:
+  FaultyTierTest() {
+    config_.storage.open = [this](const ColdStoreOptions& options, StorePtr* store) {
+      StorePtr inner;
+      FE_RETURN_IF_ERROR(MemoryColdStore::Open(options, &inner));
+      *store = std::make_unique<FaultyColdStore>(options, std::move(inner), &faults_);
+      return Status();
+    };
+  }
+  // Of rows in DRAM that are few.
+  std::unique_ptr<EmbeddingTable> MakeSlowTable(int64_t latency_us) {
+    faults_.latency_us = latency_us;
+    config_.storage.dram_bytes = kStoreBytes + (32 << 10);
+    return MakeTable(config_);
+  }
+
+  const TemporaryFolder folder_;
+  Faults faults_;
+  TableConfig config_ = TieredConfig(folder_.path() + "/tier");
+};
 
 constexpr int64_t kThreadKeys = 4000;
 
@@ -210,13 +223,8 @@ void ExpectCounts(const EmbeddingTable& table, const std::vector<std::atomic<int
 }
 
 // Trainers, readers, a saver and one who adds slots on one table, whose store is slow.
-TEST(ColdTierTest, ManyThreadsWorkOnTheSameRows) {
-  const TemporaryFolder folder;
-  Faults faults;
-  faults.latency_us = 200;
-  TableConfig config = TieredConfig(folder.path(), 32 << 10);
-  config.storage.open = FaultyStore(&faults);
-  const auto table = MakeTable(config);
+TEST_F(FaultyTierTest, ManyThreadsWorkOnTheSameRows) {
+  const auto table = MakeSlowTable(200);
   std::vector<std::atomic<int64_t>> counts(kThreadKeys);
   std::atomic<bool> is_done{false};
   std::vector<std::thread> trainers, others;
@@ -244,13 +252,8 @@ TEST(ColdTierTest, ManyThreadsWorkOnTheSameRows) {
 }
 
 // Keys that go and come while saves write what is in DRAM, and others push them out of it.
-TEST(ColdTierTest, KeysThatAreErasedAndMadeAgain) {
-  const TemporaryFolder folder;
-  Faults faults;
-  faults.latency_us = 300;
-  TableConfig config = TieredConfig(folder.path(), 32 << 10);
-  config.storage.open = FaultyStore(&faults);
-  const auto table = MakeTable(config);
+TEST_F(FaultyTierTest, KeysThatAreErasedAndMadeAgain) {
+  const auto table = MakeSlowTable(300);
   std::atomic<int> num_working{3};
   std::vector<std::thread> threads;
   for (int64_t worker = 0; worker < 3; ++worker) {
@@ -287,15 +290,6 @@ TEST(ColdTierTest, ASaveWritesWhatTheStoreLacks) {
 }
 
 // --- Errors ---
-
-class FaultyTierTest : public ::testing::Test {
- protected:
-  FaultyTierTest() { config_.storage.open = FaultyStore(&faults_); }
-
-  const TemporaryFolder folder_;
-  Faults faults_;
-  TableConfig config_ = TieredConfig(folder_.path() + "/tier");
-};
 
 TEST_F(FaultyTierTest, NothingIsLostWhileTheDiskIsFull) {
   const auto table = MakeTable(config_);

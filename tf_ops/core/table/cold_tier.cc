@@ -161,9 +161,10 @@ Status ColdTier::OpenStore(const RowLayout& layout, std::unique_ptr<ColdStore>* 
   return config_.open(options, store);
 }
 
-void ColdTier::UseStore(const RowLayout& layout, std::unique_ptr<ColdStore> store) {
-  layout_ = layout;
-  row_bytes_ = layout.row_bytes();
+// Cannot fail: who calls it has changed the shards.
+void ColdTier::UseStore(RowLayout layout, std::unique_ptr<ColdStore> store) {
+  layout_ = std::move(layout);
+  row_bytes_ = layout_.row_bytes();
   store_ = std::move(store);
   const int64_t num_shards = static_cast<int64_t>(shards_.size());
   const int64_t max_rows = MaxRows(config_.dram_bytes, row_bytes_) / num_shards;
@@ -366,15 +367,16 @@ Status ColdTier::SetLayout(const RowLayout& layout) {
     std::unique_ptr<ColdStore> store;
     FE_RETURN_IF_ERROR(OpenStore(layout, &store));
     FE_RETURN_IF_ERROR(Widen(layout, store.get()));
-    // Nothing that can fail comes behind this.
-    const std::lock_guard<std::mutex> write_lock(write_mutex_);
+    RowLayout own_layout = layout;
     std::vector<std::pair<RowLayout, std::vector<char>>> of_shards(
         shards_.size(), {layout, BytesBehindValue(layout)});
+    // Nothing that can fail comes behind this.
+    const std::lock_guard<std::mutex> write_lock(write_mutex_);
     for (size_t s = 0; s < shards_.size(); ++s) {
       const std::lock_guard<std::mutex> lock(shards_[s]->mutex());
       shards_[s]->ForgetResident(std::move(of_shards[s].first), std::move(of_shards[s].second));
     }
-    UseStore(layout, std::move(store));
+    UseStore(std::move(own_layout), std::move(store));
     return Status();
   });
 }
@@ -383,12 +385,13 @@ Status ColdTier::Clear(const RowLayout& layout) {
   const std::unique_lock<std::shared_mutex> alone(use_mutex_);
   const std::lock_guard<std::mutex> lock(write_mutex_);
   std::unique_ptr<ColdStore> store;
+  RowLayout own_layout = layout;
   FE_RETURN_IF_ERROR(OpenStore(layout, &store));
   for (const std::unique_ptr<TableShard>& shard : shards_) {
     const std::lock_guard<std::mutex> shard_lock(shard->mutex());
     shard->Clear();
   }
-  UseStore(layout, std::move(store));
+  UseStore(std::move(own_layout), std::move(store));
   return Status();
 }
 

@@ -73,7 +73,8 @@ class ColdTier {
   // Gives all rows the slots of `layout`, which begin with those they have. On an error nothing has
   // changed.
   Status SetLayout(const RowLayout& layout);
-  // Without rows, in a layout without slots. The shards are to be cleared before.
+  // Clears the shards, and goes on without rows in a layout without slots. On an error nothing has
+  // changed.
   Status Clear(const RowLayout& layout);
 
   void AddStatistics(TableStatistics* statistics) const;
@@ -83,7 +84,7 @@ class ColdTier {
 
   ColdTier(const StorageConfig& config, const Shards& shards);
   Status OpenStore(const RowLayout& layout, std::unique_ptr<ColdStore>* store);
-  void UseStore(const RowLayout& layout, std::unique_ptr<ColdStore> store);
+  void UseStore(RowLayout layout, std::unique_ptr<ColdStore> store);
   Status Widen(const RowLayout& layout, ColdStore* store);
   bool HasRoom() const { return num_leaving_ * row_bytes_ <= 4 * write_bytes_; }
   Status Land(Fetch* fetch, MissingKeys* missing, const ShardBody& body);
