@@ -132,7 +132,7 @@ TEST_F(Damage, ANewerFormatIsNamed) {
   std::string newer = bytes_;
   newer.replace(0, sizeof(prefix), reinterpret_cast<const char*>(&prefix), sizeof(prefix));
   EXPECT_TRUE(Fails(RestoreBytes(newer), StatusCode::kUnimplemented,
-                    {Path("damaged").c_str(), "format version 3", "reads versions up to 2"}));
+                    {Path("damaged").c_str(), "format version 4", "reads versions up to 3"}));
 }
 
 // Files whose checksums are right and whose content is not.
@@ -180,7 +180,7 @@ TEST_F(Forged, BlocksInDisorder) {
   EXPECT_TRUE(IsForged({Table(Header()), Table(Header()), Footer({})}, "described twice"));
   EXPECT_TRUE(IsForged({Table(Header())}, "truncated"));
   EXPECT_TRUE(IsForged({Table(Header()), Footer({}), Footer({})}, "bytes follow its end"));
-  EXPECT_TRUE(IsForged({Table(Header()), {static_cast<BlockType>(11), ""}}, "no known type"));
+  EXPECT_TRUE(IsForged({Table(Header()), {static_cast<BlockType>(12), ""}}, "no known type"));
 }
 
 TEST_F(Forged, Totals) {

@@ -130,7 +130,9 @@ TEST_P(ColdStoreDamage, OfACheckpointIsNamedOrHarmless) {
     const std::string name = file.filename().string();
     SCOPED_TRACE("mutation " + std::to_string(i) + " of " + name);
     StorePtr store;
-    const Status opened = Open(OptionsOf(kValueBytes, "bad"), &store);
+    ColdStoreOptions options = OptionsOf(kValueBytes, "bad");
+    options.is_read_only = RandomBool(&random);
+    const Status opened = Open(options, &store);
     if (opened.ok()) {
       EXPECT_TRUE(ReadsRightOrNamed(store.get(), name));
     } else {

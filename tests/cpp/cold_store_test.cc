@@ -206,6 +206,38 @@ TEST_P(ColdStoreContract, ACheckpointDoesNotChange) {
   EXPECT_FALSE(fs::exists(Path("second.tmp")));
 }
 
+// Where it is, by several at once, and also where nothing may be written.
+TEST_P(ColdStoreContract, ACheckpointIsReadWithoutAChange) {
+  StorePtr store = Opened(OptionsOf(3));
+  ASSERT_TRUE(IsOk(Put(kRows, store.get())));
+  ASSERT_TRUE(IsOk(store->Checkpoint(Path("saved"))));
+  store.reset();
+  fs::remove_all(Path("store"));
+  const auto bytes_of_files = [&] {
+    Rows files;
+    for (const auto& entry : fs::recursive_directory_iterator(Path("saved"))) {
+      if (entry.is_regular_file()) {
+        files[static_cast<int64_t>(files.size())] =
+            entry.path().string() + ReadFile(entry.path().string());
+      }
+    }
+    return files;
+  };
+  const Rows files = bytes_of_files();
+  ColdStoreOptions options = OptionsOf(3, "saved");
+  options.is_read_only = true;
+  {
+    const StorePtr one = Opened(options), other = Opened(options);
+    EXPECT_EQ(Scanned(one.get()), kRows);
+    EXPECT_EQ(Got(KeysOf(kRows), other.get()), kRows);
+    EXPECT_EQ(Got({-12345}, other.get()), Rows());
+  }
+  EXPECT_EQ(bytes_of_files(), files);
+  EXPECT_FALSE(fs::exists(Path("store")));
+  options.value_bytes = 4;
+  EXPECT_TRUE(IsInvalid(Open(options, &store), {Path("saved").c_str(), "rows of 3 bytes"}));
+}
+
 TEST_P(ColdStoreContract, ACheckpointReplacesNothing) {
   const StorePtr store = Opened(OptionsOf(3));
   fs::create_directories(Path("there"));

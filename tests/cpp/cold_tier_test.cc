@@ -3,38 +3,12 @@
 
 #include <thread>
 
-#include "tests/cpp/cold_store_testing.h"
-#include "tests/cpp/table_testing.h"
+#include "tests/cpp/cold_tier_testing.h"
 #include "tests/cpp/temporary_folder.h"
 #include "tf_ops/core/checkpoint/checkpoint.h"
 
 namespace fused_embedding {
 namespace {
-
-constexpr int64_t kStoreBytes = int64_t{4} << 20;  // of the least DRAM that a tier takes
-
-// Dim 8, some of whose 4 shards hold a few hundred rows each.
-TableConfig TieredConfig(const std::string& folder, int64_t row_budget_bytes = 128 << 10) {
-  TableConfig config = TestConfig();
-  config.layout.dim = 8;
-  config.num_shards = 4;
-  config.storage.open = MemoryColdStore::Open;
-  config.storage.path = folder;
-  config.storage.dram_bytes = kStoreBytes + row_budget_bytes;
-  return config;
-}
-
-Ints Range(int64_t begin, int64_t end) {
-  Ints keys;
-  for (int64_t key = begin; key < end; ++key) keys.push_back(key);
-  return keys;
-}
-
-void Train(EmbeddingTable* table, const Ints& keys) {
-  const Lookup lookup = LookUp(table, keys);
-  ASSERT_TRUE(IsOk(lookup.status));
-  ASSERT_TRUE(IsOk(table->ForEachRow(SerialExec(), View(keys), View(lookup.handles), AddToRows)));
-}
 
 // --- The same content ---
 
@@ -101,33 +75,6 @@ TEST_P(ColdTierStoreTest, TrainsAsATableInDram) {
       EXPECT_GT(statistics.cold_puts, 5000);
     }
   }
-}
-
-TEST(ColdTierTest, SavesAndRestores) {
-  const TemporaryFolder folder;
-  const auto tiered = MakeTable(TieredConfig(folder.path() + "/a"));
-  const std::vector<Slot> slots = {{"sum", 8, 0.1}};
-  ASSERT_TRUE(IsOk(tiered->EnsureSlots(AsSpan(slots))));
-  Train(tiered.get(), Range(0, 5000));
-  EXPECT_EQ(EraseKeys(tiered.get(), Range(100, 300)), 200);
-  const TableContents want = ContentsOf(*tiered);
-  EXPECT_EQ(want.rows.size(), 4800u);
-  const std::string file = folder.path() + "/checkpoint";
-  ASSERT_TRUE(IsOk(SaveTable(*tiered, file)));
-  TableConfig config = TieredConfig(folder.path() + "/b");
-  for (const bool is_tiered : {false, true}) {
-    if (!is_tiered) config.storage = StorageConfig();
-    const auto restored = MakeTable(config);
-    Train(restored.get(), Range(4000, 9000));  // goes
-    ASSERT_TRUE(IsOk(RestoreTable(SerialExec(), {{&file, 1}}, PartitionFilter(), restored.get())));
-    EXPECT_TRUE(ContentsOf(*restored) == want);
-    EXPECT_EQ(restored->size(), 4800);
-    config = TieredConfig(folder.path() + "/c");
-  }
-  Increment increment;
-  increment.path = folder.path() + "/delta";
-  EXPECT_TRUE(Fails(SaveIncrement(increment, tiered.get()), StatusCode::kUnimplemented,
-                    {"incremental", "delta"}));
 }
 
 TEST(ColdTierTest, HasNoMoreInDramThanItMay) {

@@ -8,9 +8,10 @@ import subprocess
 import sys
 
 import pytest
+import tensorflow as tf
 
 import fused_embedding as fe
-from api.tier_cases import needs_rocksdb
+from api.tier_cases import make_table, needs_rocksdb, on_ssd
 
 OPS = pathlib.Path(fe.__file__).with_name("_ops.so")
 ROCKSDB = OPS.with_name("_cold_store_rocksdb.so")
@@ -54,8 +55,11 @@ def test_the_package_loads_it_by_the_oldest_symbols():
     assert set(versions.values()) == {"GLIBC_2.2.5"}
 
 
-# Asks for a tier, prints the error, and does everything else.
+# Asks for a tier, and for a checkpoint of a table that had one, prints the errors, and does
+# everything else.
 ASKS_FOR_A_TIER = """
+import sys
+
 import tensorflow as tf
 import fused_embedding as fe
 
@@ -68,10 +72,16 @@ except tf.errors.UnimplementedError as error:
     print(fe.__file__, error.message)
 table = fe.get_embedding_variable("in_dram", 2, initializer=tf.ones_initializer())
 assert tf.nn.embedding_lookup(table, [5]).numpy().tolist() == [[1.0, 1.0]]
+for path in sys.argv[1:]:
+    try:
+        tf.train.Checkpoint(table=table).restore(path)
+    except tf.errors.UnimplementedError as error:
+        print(error.message)
+    assert table.export().keys.numpy().tolist() == [5]
 """
 
 
-def run_beside(folder, rocksdb):
+def run_beside(folder, rocksdb, *checkpoints):
     """Runs the program with a package whose `_cold_store_rocksdb.so` has these bytes, or is not."""
     package = folder / "package/fused_embedding"
     package.mkdir(parents=True)
@@ -81,7 +91,7 @@ def run_beside(folder, rocksdb):
     if rocksdb is not None:
         (package / ROCKSDB.name).write_bytes(rocksdb)
     return subprocess.run(
-        [sys.executable, "-c", ASKS_FOR_A_TIER],
+        [sys.executable, "-c", ASKS_FOR_A_TIER, *checkpoints],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(package.parent)},
         capture_output=True,
@@ -106,8 +116,12 @@ def test_a_package_without_it_says_what_to_install(tmp_path):
 def test_a_machine_without_rocksdb_says_what_to_install(tmp_path):
     (name,) = (name for name in needed_libraries(ROCKSDB) if "rocksdb" in name)
     other = re.sub(r"\d", "x", name)
-    run = run_beside(tmp_path, ROCKSDB.read_bytes().replace(name.encode(), other.encode()))
+    table = make_table("in_dram", 2, 1, on_ssd(tmp_path / "tier"))
+    path = tf.train.Checkpoint(table=table).write(str(tmp_path / "saved"))
+    library = ROCKSDB.read_bytes().replace(name.encode(), other.encode())
+    run = run_beside(tmp_path, library, path)
     assert run.returncode == 0, run.stderr
+    assert re.search(rf"cold store {path}\.data-e\S+ needs RocksDB, but: {other}", run.stdout)
     assert re.search(
         rf"needs RocksDB, but: {other}: cannot open .*; install the librocksdb that it names "
         r"\(Debian 12: apt-get install librocksdb7.8\)",

@@ -19,12 +19,18 @@ using tensorflow::tstring;
 
 class SaveOp : public TableOp {
  public:
-  using TableOp::TableOp;
+  explicit SaveOp(tensorflow::OpKernelConstruction* ctx) : TableOp(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("as_one_file", &as_one_file_));
+  }
+
   void ComputeOn(OpKernelContext* ctx, const TableResource& resource) override {
     tstring path;
     FE_REQUIRES_OK(ctx, ReadScalar(ctx, 1, "path", &path));
-    FE_REQUIRES_OK(ctx, SaveTable(*resource.table(), path));
+    FE_REQUIRES_OK(ctx, SaveTable(*resource.table(), path, as_one_file_));
   }
+
+ private:
+  bool as_one_file_ = false;
 };
 
 class SaveIncrementOp : public TableOp {

@@ -56,9 +56,7 @@ Status ReadInitializer(OpKernelConstruction* ctx, const RowLayout& layout,
 StorageConfig ReadStorage(OpKernelConstruction* ctx) {
   StorageConfig storage;
   if (GetAttr<std::string>(ctx, "storage_path").empty()) return storage;
-  storage.open = [](const ColdStoreOptions& options, std::unique_ptr<ColdStore>* store) {
-    return OpenColdStore(RocksDbLibrary(), options, store);
-  };
+  storage.open = OpenRocksDb;
   storage.dram_bytes = GetAttr<int64_t>(ctx, "dram_bytes");
   storage.strategy =
       ParseName<CacheStrategy>(GetAttr<std::string>(ctx, "cache_strategy"),

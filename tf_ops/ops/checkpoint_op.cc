@@ -44,6 +44,7 @@ absl::Status ReadRowsShape(InferenceContext* c) {
 REGISTER_OP("EmbeddingVariableSave")
     .Input("resource: resource")
     .Input("path: string")
+    .Attr("as_one_file: bool = false")
     .SetIsStateful()
     .SetShapeFn(SaveShape)
     .Doc(R"doc(
@@ -51,6 +52,9 @@ Writes a table to a file, as a stream: extra memory is one shard. The file is wh
 
 resource: handle of the table.
 path: the file.
+as_one_file: whether the rows of a table with a tier on an SSD are in that file as well. Else they
+  are files of RocksDB's beside it, hard links of those that the table has: `PREFIX.data-e????-of-?????`
+  for a path of that form, or with the path as PREFIX.
 )doc");
 
 REGISTER_OP("EmbeddingVariableSaveIncrement")

@@ -25,6 +25,7 @@ RESTORE_OPERATIONS = "fused_embedding_restore_operations"
 FILES, PART = "/.ATTRIBUTES/fused_embedding_files", "/.ATTRIBUTES/fused_embedding_part"
 # TensorFlow's: after the path of a dense variable, its value; and how attributes lead to all.
 VALUE, OBJECT_GRAPH = "/.ATTRIBUTES/VARIABLE_VALUE", "_CHECKPOINTABLE_OBJECT_GRAPH"
+_SAVED_MODEL = "/variables/variables"  # how the prefix of a SavedModel's checkpoint ends
 _SERIES: contextvars.ContextVar[Series | None] = contextvars.ContextVar("series", default=None)
 
 
@@ -61,7 +62,7 @@ def _save(trackables: Mapping[str, Any], file_prefix: tf.Tensor) -> tf.Tensor:
     tensors = {}
     with side_files.without_orphans(known) if known else contextlib.nullcontext():
         for name, trackable in trackables.items():
-            tensors[name + FILES] = _save_files(_parts(trackable), prefix, name)
+            tensors[name + FILES] = _save_files(_parts(trackable), prefix, name, known)
             tensors[name + PART] = tf.constant(_part_of_whole(trackable))
     # In the folder that TensorFlow makes for unfinished checkpoints.
     shard = tf.strings.join([prefix, "_temp/fused_embedding"])
@@ -75,10 +76,14 @@ def _save(trackables: Mapping[str, Any], file_prefix: tf.Tensor) -> tf.Tensor:
         return tf.identity(shard)
 
 
-def _save_files(parts: list[EmbeddingVariable], prefix: tf.Tensor, name: str) -> tf.Tensor:
+def _save_files(
+    parts: list[EmbeddingVariable], prefix: tf.Tensor, name: str, known: str | None
+) -> tf.Tensor:
     series = _SERIES.get()
     if series is None:
-        return side_files.save(parts, prefix, name)
+        # A SavedModel is read where RocksDB may not be.
+        is_saved_model = known is not None and known.endswith(_SAVED_MODEL)
+        return side_files.save(parts, prefix, name, as_one_file=is_saved_model)
     return series.save(name, lambda continued: side_files.save(parts, prefix, name, continued))
 
 

@@ -1,7 +1,8 @@
 """Files beside a checkpoint that hold tables as streams.
 
 A file is `PREFIX.data-xxxxx-of-xxxxx`: TensorFlow removes what looks so together with the
-checkpoint PREFIX, and its own files have digits there.
+checkpoint PREFIX, and its own files have digits there. The rows of a table with a tier on an SSD
+are further files of that form, which the table's file names.
 """
 
 import base64
@@ -10,6 +11,7 @@ import glob
 import hashlib
 import os
 import re
+import shutil
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -59,6 +61,7 @@ def save(
     prefix: tf.Tensor,
     name: str,
     continued: Continued | None = None,
+    as_one_file: bool = False,
 ) -> tf.Tensor:
     """Writes a file for each partition, after what expires is gone.
 
@@ -66,22 +69,27 @@ def save(
         parts: All partitions of a variable.
         prefix: String scalar, of the checkpoint.
         name: Of the variable in the checkpoint.
-        continued: Of an incremental save: what it continues.
+        continued: Of an incremental save: what it continues. One of a table with a tier on an SSD
+            has all: most of it are hard links.
+        as_one_file: Whether the rows of such a table are in the one file of each partition.
 
     Returns:
         `[p]` strings, what comes after the prefix; `[k, p]` of the k saves of a series. Once it is
         there, the files are.
     """
+    is_series = continued is not None
+    if parts[0].option.storage_option.is_on_ssd:
+        continued = None
     num_names = 1 if continued is None else MAX_LINKS
     suffixes = [[suffix_of(name, i, link) for i in range(len(parts))] for link in range(num_names)]
     with tf.control_dependencies(expire_before_save(parts)):
         saved = []
         for part, of_part in zip(parts, zip(*suffixes, strict=True), strict=True):
             with colocate_with(part.handle):
-                saved.append(_save_part(part, prefix, of_part, continued))
+                saved.append(_save_part(part, prefix, of_part, continued, as_one_file))
     with tf.control_dependencies([operation for operation in saved if operation is not None]):
         if continued is None:
-            return tf.constant(suffixes[0])
+            return tf.constant(suffixes if is_series else suffixes[0])
         return tf.constant(suffixes)[: continued.num_links + 1]
 
 
@@ -90,10 +98,14 @@ def _save_part(
     prefix: tf.Tensor,
     suffixes: Sequence[str],
     continued: Continued | None,
+    as_one_file: bool,
 ) -> tf.Operation | None:
     if continued is None:
-        path = tf.strings.join([prefix, suffixes[0]])
-        return raw_ops.EmbeddingVariableSave(resource=part.handle, path=path)
+        return raw_ops.EmbeddingVariableSave(
+            resource=part.handle,
+            path=tf.strings.join([prefix, suffixes[0]]),
+            as_one_file=as_one_file,
+        )
     names = tf.constant(suffixes)
     older = names[: continued.num_links]
     return raw_ops.EmbeddingVariableSaveIncrement(
@@ -157,7 +169,10 @@ def _remove_orphans(series: str, but: str) -> None:
         is_of_series = re.fullmatch(number, prefix[len(series) :])
         if is_of_series and prefix != but and not os.path.exists(prefix + ".index"):
             with contextlib.suppress(OSError):
-                os.remove(path)
+                if os.path.isdir(path):  # a save was cut off while it took a folder apart
+                    shutil.rmtree(path)
+                else:
+                    os.remove(path)
 
 
 def eager_value(prefix: Any) -> str | None:

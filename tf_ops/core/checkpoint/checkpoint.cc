@@ -1,106 +1,20 @@
 #include "tf_ops/core/checkpoint/checkpoint.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <new>
 #include <vector>
 
 #include "tf_ops/core/base/secret.h"
+#include "tf_ops/core/checkpoint/cold_files.h"
 #include "tf_ops/core/checkpoint/format.h"
+#include "tf_ops/core/checkpoint/row_decoder.h"
 #include "tf_ops/core/checkpoint/table_file.h"
+#include "tf_ops/core/storage/cold_store_library.h"
 #include "tf_ops/core/table/keyed_rows.h"
 
 namespace fused_embedding {
 namespace {
-
-RowHeader HeaderAt(const char* row) {
-  RowHeader header;
-  std::memcpy(&header, row, sizeof(header));
-  return header;
-}
-
-// Rows of a file as a table takes them: numbers of slots in the table's order, initial values where
-// the file has none.
-class RowDecoder {
- public:
-  RowDecoder(const RowLayout& file, const RowLayout& table)
-      : file_(file), slot_width_(table.slot_width()) {
-    const int64_t number_bytes = table.slot_number_bytes();
-    initial_slots_.resize(static_cast<size_t>(table.slot_width() * number_bytes));
-    int64_t to = 0;
-    for (const Slot& slot : table.slots) {
-      const int64_t bytes = slot.width * number_bytes;
-      const int64_t from = OffsetInFile(slot);
-      if (from >= 0) copies_.push_back({from, to, bytes});
-      for (int64_t i = 0; i < slot.width; ++i) {
-        char* number = initial_slots_.data() + to + i * number_bytes;
-        const auto as_float = static_cast<float>(slot.initial);
-        if (number_bytes == 8) std::memcpy(number, &slot.initial, sizeof(slot.initial));
-        if (number_bytes == 4) std::memcpy(number, &as_float, sizeof(as_float));
-      }
-      to += bytes;
-    }
-  }
-
-  void Add(const char* row) {
-    const RowHeader header = HeaderAt(row);
-    keys_.push_back(header.key);
-    frequencies_.push_back(header.frequency);
-    versions_.push_back(header.version);
-    const char* value = row + file_.value_offset();
-    values_.insert(values_.end(), value, value + file_.value_bytes());
-    const size_t slots = slots_.size();
-    slots_.insert(slots_.end(), initial_slots_.begin(), initial_slots_.end());
-    for (const Copy& copy : copies_) {
-      std::memcpy(slots_.data() + slots + copy.to, row + copy.from,
-                  static_cast<size_t>(copy.bytes));
-    }
-  }
-
-  void Clear() {
-    keys_.clear();
-    frequencies_.clear();
-    versions_.clear();
-    values_.clear();
-    slots_.clear();
-  }
-
-  EmbeddingTable::Content content() const {
-    const auto n = static_cast<int64_t>(keys_.size());
-    EmbeddingTable::Content content;
-    content.keys = {keys_.data(), n};
-    content.values = values_.data();
-    content.slots = slots_.data();
-    content.slot_width = slot_width_;
-    content.frequencies = {frequencies_.data(), n};
-    content.versions = {versions_.data(), n};
-    return content;
-  }
-
- private:
-  struct Copy {
-    int64_t from;  // in a row of the file
-    int64_t to;    // in the slots of a row of the table
-    int64_t bytes;
-  };
-
-  int64_t OffsetInFile(const Slot& wanted) const {
-    int64_t offset = file_.slots_offset();
-    for (const Slot& slot : file_.slots) {
-      if (slot == wanted) return offset;
-      offset += slot.width * file_.slot_number_bytes();
-    }
-    return -1;
-  }
-
-  const RowLayout& file_;
-  int64_t slot_width_;  // of the table
-  std::vector<Copy> copies_;
-  std::vector<char> initial_slots_;  // of a row
-  std::vector<int64_t> keys_, frequencies_, versions_;
-  std::vector<char> values_, slots_;
-};
 
 // Whether these can be partitions of one variable, or saves of it; the latter ones have no matrix.
 bool IsOfSameTable(const TableHeader& a, const TableHeader& b) {
@@ -128,6 +42,12 @@ class KeySet {
   KeyedRows keys_{Secret(), 0.8, int64_t{sizeof(RowHeader)}};
 };
 
+// A file with a cold store's checkpoint, all of whose rows are kept.
+struct AdoptableRows {
+  int64_t partition = -1;
+  int64_t num_rows = 0;
+};
+
 class TableRestorer {
  public:
   TableRestorer(const CpuExec& exec, const CheckpointFiles& files, const PartitionFilter& filter,
@@ -136,7 +56,8 @@ class TableRestorer {
         files_(files),
         filter_(filter),
         table_(table),
-        links_(static_cast<size_t>(files.paths.size)) {}
+        links_(static_cast<size_t>(files.paths.size)),
+        num_kept_of_shard_(static_cast<size_t>(table->num_shards())) {}
 
   // Reads all files, and changes nothing.
   Status Check() {
@@ -235,11 +156,17 @@ class TableRestorer {
     TableFileVisitor visitor = RememberingVisitor(link, later);
     visitor.slots = [&](Span<const Slot> slots) { return AddSlots(path, slots); };
     visitor.rows = [&](const RowLayout& layout, Span<const char> rows) {
-      for (int64_t offset = 0; offset < rows.size; offset += layout.row_bytes()) {
-        const int64_t key = HeaderAt(rows.data + offset).key;
-        num_kept_ += IsWanted(key, *later);
-        FE_RETURN_IF_ERROR(Remember(link, key, later));
-      }
+      return CheckRows(link, layout, rows, later);
+    };
+    visitor.cold_files = [&](const RowLayout& layout, Span<const ColdFile> files) {
+      const int64_t num_kept = num_kept_;
+      int64_t num_rows = 0;
+      FE_RETURN_IF_ERROR(ReadColdRows(path, files, layout, OpenStore(),
+                                      [&](const RowLayout& of_rows, Span<const char> rows) {
+                                        num_rows += rows.size / of_rows.row_bytes();
+                                        return CheckRows(link, of_rows, rows, later);
+                                      }));
+      if (num_kept_ - num_kept == num_rows) adoptable_ = {partition, num_rows};
       return Status();
     };
     visitor.bloom = [&](Span<const char> counters) {
@@ -251,6 +178,45 @@ class TableRestorer {
     if (IsLast(link)) step_ = std::max(step_, header.step);
     links_[static_cast<size_t>(link * files_.num_partitions() + partition)] = header.link;
     return AddHeader(path, std::move(header));
+  }
+
+  Status CheckRows(int64_t link, const RowLayout& layout, Span<const char> rows, KeySet* later) {
+    for (int64_t offset = 0; offset < rows.size; offset += layout.row_bytes()) {
+      const int64_t key = HeaderAt(rows.data + offset).key;
+      if (IsWanted(key, *later)) {
+        ++num_kept_;
+        ++num_kept_of_shard_[static_cast<size_t>(table_->ShardOf(key))];
+      }
+      FE_RETURN_IF_ERROR(Remember(link, key, later));
+    }
+    return Status();
+  }
+
+  // Of cold files: as the table's own, or RocksDB's.
+  StorageConfig::Open OpenStore() const {
+    const StorageConfig& storage = table_->config().storage;
+    return storage.open ? storage.open : StorageConfig::Open(OpenRocksDb);
+  }
+
+  // Whether a table's cold store can begin with the rows of this file, instead of taking each one.
+  bool IsAdoptable(int64_t partition, const RowLayout& layout) const {
+    return table_->config().storage.open && files_.num_links == 1 &&
+           adoptable_.partition == partition && adoptable_.num_rows == num_kept_ &&
+           layout.slots == slots_;
+  }
+
+  Status LoadColdFiles(int64_t partition, const RowLayout& layout, Span<const ColdFile> files,
+                       KeySet* later) {
+    const std::string& path = files_.path(0, partition);
+    if (!IsAdoptable(partition, layout)) {
+      return ReadColdRows(path, files, layout, OpenStore(),
+                          [&](const RowLayout& of_rows, Span<const char> rows) {
+                            return LoadRows(0, of_rows, rows, later);
+                          });
+    }
+    ColdFolder folder;
+    FE_RETURN_IF_ERROR(folder.Make(path, files));
+    return folder.Explain(table_->AdoptCold(folder.path(), AsSpan(num_kept_of_shard_)));
   }
 
   // Remembers which keys a file has counts for, and which it removes.
@@ -315,6 +281,9 @@ class TableRestorer {
     TableFileVisitor visitor = RememberingVisitor(link, later);
     visitor.rows = [&](const RowLayout& layout, Span<const char> rows) {
       return LoadRows(link, layout, rows, later);
+    };
+    visitor.cold_files = [&](const RowLayout& layout, Span<const ColdFile> cold) {
+      return LoadColdFiles(partition, layout, cold, later);
     };
     visitor.filtered = [&](Span<const RowHeader> keys) { return LoadFiltered(link, keys, later); };
     visitor.bloom = [&](Span<const char> counters) {
@@ -401,6 +370,8 @@ class TableRestorer {
   int64_t step_ = 0;
   std::vector<Slot> slots_;
   int64_t num_kept_ = 0;
+  std::vector<int64_t> num_kept_of_shard_;
+  AdoptableRows adoptable_;
   bool has_filtered_ = false;
   bool has_bloom_ = false;
   std::vector<char> bloom_;  // of the next shard, as far as it was read

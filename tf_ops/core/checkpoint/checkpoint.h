@@ -18,7 +18,11 @@ namespace fused_embedding {
 // that `path` is either whole or absent; what was there before stays after an error.
 // ResourceExhausted for a full disk. Other threads may train meanwhile: each row is saved with its
 // slots as of one moment. Extra memory: one shard of the table.
-Status SaveTable(const EmbeddingTable& table, const std::string& path);
+//
+// Of a table above a cold store, the rows are a checkpoint of that store: files beside `path`
+// (cold_files.h), hard links where the file system has them. They too are there as a whole or not
+// at all, and go when `path` is written anew. `as_one_file`: all rows are in `path`.
+Status SaveTable(const EmbeddingTable& table, const std::string& path, bool as_one_file = false);
 
 // A save of a series, in which the first has all of the table and each other one what changed since
 // the one before: rows, counts, and the keys that have neither any more.

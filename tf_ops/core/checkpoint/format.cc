@@ -158,6 +158,23 @@ Status DecodeSlots(Span<const char> payload, std::vector<Slot>* slots) {
   return in.Finish("description of the slots");
 }
 
+std::string EncodeColdFile(const ColdFile& file) {
+  Encoder out;
+  out.String(file.name);
+  out.String(file.suffix);
+  out.String(file.bytes);
+  return out.bytes();
+}
+
+Status DecodeColdFile(Span<const char> payload, ColdFile* file) {
+  *file = ColdFile();
+  Decoder in(payload);
+  in.String(&file->name);
+  in.String(&file->suffix);
+  in.String(&file->bytes);
+  return in.Finish("file of a cold store");
+}
+
 std::string EncodeTotals(const Totals& totals) {
   Encoder out;
   out.Number(totals.num_rows);

@@ -12,6 +12,8 @@
 //     kRemoved   keys without a row or a count, after what the shard has; of incremental saves
 //     kBloomLines  BloomLines that changed, of one shard; of incremental saves
 //     kLink      what Link holds; second, once; of files that incremental saves continue
+//     kColdFile  what ColdFile holds, one for each file; all rows of a table above a cold store, in
+//                the layout of the kSlots before it
 //
 // An incremental save is a file of the same blocks, with the rows and counts that changed since the
 // save it continues. Its initializer is that save's: no kMatrix. Nor has it a kBloom.
@@ -33,7 +35,7 @@ namespace fused_embedding {
 
 constexpr char kMagic[] = "FE_TABLE";
 // Counts up with every change that older readers would misunderstand.
-constexpr uint32_t kFormatVersion = 2;  // 2: incremental saves; 1 is read too
+constexpr uint32_t kFormatVersion = 3;  // 2: incremental saves; 3: cold files; all are read
 
 struct FilePrefix {
   char magic[8];
@@ -53,6 +55,7 @@ enum class BlockType : uint32_t {
   kRemoved = 8,
   kLink = 9,
   kBloomLines = 10,
+  kColdFile = 11,
 };
 
 struct BlockHeader {
@@ -97,6 +100,13 @@ struct Totals {
   }
 };
 
+// A file of a cold store's checkpoint.
+struct ColdFile {
+  std::string name;    // in the folder of that checkpoint
+  std::string suffix;  // it is the file of that name behind PrefixOf(table's file); empty: `bytes`
+  std::string bytes;
+};
+
 // Payloads. Decoding believes no length, and gives DataLoss with the reason and no file.
 std::string EncodeTable(const TableHeader& header);
 Status DecodeTable(Span<const char> payload, TableHeader* header);
@@ -104,6 +114,8 @@ std::string EncodeLink(const Link& link);
 Status DecodeLink(Span<const char> payload, Link* link);
 std::string EncodeSlots(const std::vector<Slot>& slots);
 Status DecodeSlots(Span<const char> payload, std::vector<Slot>* slots);
+std::string EncodeColdFile(const ColdFile& file);
+Status DecodeColdFile(Span<const char> payload, ColdFile* file);
 std::string EncodeTotals(const Totals& totals);
 Status DecodeTotals(Span<const char> payload, Totals* totals);
 

@@ -67,7 +67,7 @@ Status BlockReader::CheckHeader(const BlockHeader& header) const {
   }
   if (header.number != num_blocks_) return Damaged("blocks are missing or in another order");
   if (header.type < static_cast<uint32_t>(BlockType::kTable) ||
-      header.type > static_cast<uint32_t>(BlockType::kBloomLines)) {
+      header.type > static_cast<uint32_t>(BlockType::kColdFile)) {
     return Damaged("a block is of no known type");
   }
   const auto left = static_cast<uint64_t>(file_bytes_ - position_);

@@ -6,13 +6,17 @@
 #include <new>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "tf_ops/core/base/secret.h"
 #include "tf_ops/core/checkpoint/checkpoint.h"
+#include "tf_ops/core/checkpoint/cold_files.h"
 #include "tf_ops/core/checkpoint/format.h"
+#include "tf_ops/core/checkpoint/new_files.h"
 #include "tf_ops/core/checkpoint/table_file.h"
 #include "tf_ops/core/checkpoint/writer.h"
+#include "tf_ops/core/storage/folder_lock.h"
 
 namespace fused_embedding {
 namespace {
@@ -31,6 +35,26 @@ Status WriteInPieces(BlockType type, Span<const char> bytes, int64_t unit_bytes,
   return Status();
 }
 
+// The name of a folder that is not there before and after.
+class TemporaryFolder {
+ public:
+  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {
+    Remove();  // what a killed process left
+  }
+  ~TemporaryFolder() { Remove(); }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  void Remove() const {
+    const Status is_removed = RemoveTree(path_);  // else it is in the way, and a call says so
+    static_cast<void>(is_removed);
+  }
+
+  const std::string path_;
+};
+
 // Gives the rows of a shard that are to be saved.
 using CopyShard = std::function<Status(int64_t shard, ShardCopy* copy)>;
 
@@ -39,14 +63,21 @@ class TableSaver {
   TableSaver(const EmbeddingTable& table, const Link& link, BlockWriter* writer)
       : table_(table), link_(link), writer_(writer) {}
 
+  // The rows of a table above a cold store as files beside `path`, each added to `made`.
+  void SetColdFiles(const std::string& path, NewFiles* made) {
+    path_ = path;
+    made_ = made;
+  }
+
   Status Save(const CopyShard& copy_shard) {
     FE_RETURN_IF_ERROR(SaveHeader());
+    if (made_ != nullptr) FE_RETURN_IF_ERROR(SaveColdFiles());
     for (int64_t shard = 0; shard < table_.num_shards(); ++shard) {
       ShardCopy copy;
       FE_RETURN_IF_ERROR(copy_shard(shard, &copy));
       FE_RETURN_IF_ERROR(SaveShard(copy));
     }
-    if (link_.continues == 0) FE_RETURN_IF_ERROR(SaveCold());
+    if (made_ == nullptr) FE_RETURN_IF_ERROR(SaveCold());
     if (link_.continues == 0) FE_RETURN_IF_ERROR(SaveBloom());
     return writer_->Write(BlockType::kFooter, AsSpan(EncodeTotals(totals_)));
   }
@@ -80,6 +111,19 @@ class TableSaver {
     constexpr int64_t kLineBytes = sizeof(BloomLine);
     totals_.bloom_bytes += static_cast<int64_t>(copy.bloom_lines.size()) * kLineBytes;
     return WriteAll(BlockType::kBloomLines, copy.bloom_lines);
+  }
+
+  Status SaveColdFiles() {
+    const TemporaryFolder folder(path_ + ".rows");
+    RowLayout layout;
+    std::vector<ColdFile> files;
+    FE_RETURN_IF_ERROR(table_.CheckpointCold(folder.path(), &layout));
+    FE_RETURN_IF_ERROR(TakeApart(folder.path(), path_, made_, &files));
+    FE_RETURN_IF_ERROR(SaveSlots(layout));
+    for (const ColdFile& file : files) {
+      FE_RETURN_IF_ERROR(writer_->Write(BlockType::kColdFile, AsSpan(EncodeColdFile(file))));
+    }
+    return Status();
   }
 
   Status SaveCold() {
@@ -139,17 +183,25 @@ class TableSaver {
   const EmbeddingTable& table_;
   const Link link_;
   BlockWriter* writer_;
-  std::vector<Slot> slots_;  // of the rows that come
+  std::string path_;
+  NewFiles* made_ = nullptr;  // null: all rows go to the writer
+  std::vector<Slot> slots_;   // of the rows that come
   Totals totals_;
 };
 
-Status WriteTable(const EmbeddingTable& table, const std::string& path, const Link& link,
-                  const CopyShard& copy_shard) {
+// Writes a file with `save`, and leaves none that only an earlier one of that name needed.
+Status Replace(const std::string& path,
+               const std::function<Status(BlockWriter* writer, NewFiles* made)>& save) {
   try {
+    const std::vector<std::string> replaced = ColdPathsOf(path);
+    NewFiles made;
     BlockWriter writer;
     FE_RETURN_IF_ERROR(writer.Open(path));
-    FE_RETURN_IF_ERROR(TableSaver(table, link, &writer).Save(copy_shard));
-    return writer.Commit();
+    FE_RETURN_IF_ERROR(save(&writer, &made));
+    FE_RETURN_IF_ERROR(writer.Commit());
+    made.Keep();
+    for (const std::string& old : replaced) unlink(old.c_str());
+    return Status();
   } catch (const std::bad_alloc&) {
     return ResourceExhausted("no memory is left to save checkpoint ", path);
   }
@@ -161,33 +213,21 @@ CopyShard AllOf(const EmbeddingTable& table) {
   };
 }
 
-// Other names for files, which are taken back unless they are kept.
-class HardLinks {
- public:
-  ~HardLinks() {
-    for (const std::string& path : made_) unlink(path.c_str());
+// Another name for a file.
+Status MakeHardLink(const std::string& from, const std::string& to, NewFiles* made) {
+  const bool is_gone = unlink(to.c_str()) == 0 || errno == ENOENT;
+  if (is_gone && link(from.c_str(), to.c_str()) == 0) {
+    made->Add(to);
+    return Status();
   }
-  void Keep() { made_.clear(); }
-
-  Status Make(const std::string& from, const std::string& to) {
-    const bool is_gone = unlink(to.c_str()) == 0 || errno == ENOENT;
-    if (is_gone && link(from.c_str(), to.c_str()) == 0) {
-      made_.push_back(to);
-      return Status();
-    }
-    const int error = errno;
-    const bool has_none = error == EPERM || error == EOPNOTSUPP || error == ENOSYS;
-    return MakeStatus(has_none ? StatusCode::kUnimplemented : StatusCode::kFailedPrecondition,
-                      "cannot make ", to, " a hard link of ", from, ": ",
-                      std::generic_category().message(error),
-                      "; incremental saves need a file system with hard links, and the files that "
-                      "they continue");
-  }
-
- private:
-  std::vector<std::string> made_;
-};
-
+  const int error = errno;
+  const bool has_none = error == EPERM || error == EOPNOTSUPP || error == ENOSYS;
+  return MakeStatus(has_none ? StatusCode::kUnimplemented : StatusCode::kFailedPrecondition,
+                    "cannot make ", to, " a hard link of ", from, ": ",
+                    std::generic_category().message(error),
+                    "; incremental saves need a file system with hard links, and the files that "
+                    "they continue");
+}
 uint64_t NewName() {
   const uint64_t name = Secret();
   return name == 0 ? 1 : name;
@@ -195,8 +235,12 @@ uint64_t NewName() {
 
 }  // namespace
 
-Status SaveTable(const EmbeddingTable& table, const std::string& path) {
-  return WriteTable(table, path, Link(), AllOf(table));
+Status SaveTable(const EmbeddingTable& table, const std::string& path, bool as_one_file) {
+  return Replace(path, [&](BlockWriter* writer, NewFiles* made) {
+    TableSaver saver(table, Link(), writer);
+    if (table.config().storage.open && !as_one_file) saver.SetColdFiles(path, made);
+    return saver.Save(AllOf(table));
+  });
 }
 
 Status SaveIncrement(const Increment& increment, EmbeddingTable* table) {
@@ -220,18 +264,22 @@ Status SaveIncrement(const Increment& increment, EmbeddingTable* table) {
   Link link{NewName(), 0};
   if (base.empty()) {
     table->StartChanges(link.name);
-    return WriteTable(*table, increment.path, link, AllOf(*table));
+    return Replace(increment.path, [&](BlockWriter* writer, NewFiles* /*made*/) {
+      return TableSaver(*table, link, writer).Save(AllOf(*table));
+    });
   }
   Link before;
   FE_RETURN_IF_ERROR(ReadLink(base[base.size - 1], &before));
   link.continues = before.name;
   FE_RETURN_IF_ERROR(table->ContinueChanges(before.name));
-  HardLinks made;
-  for (int64_t i = 0; i < base.size; ++i) FE_RETURN_IF_ERROR(made.Make(base[i], links[i]));
-  FE_RETURN_IF_ERROR(WriteTable(*table, increment.path, link, [&](int64_t shard, ShardCopy* copy) {
-    return table->CopyChanges(shard, copy);
+  FE_RETURN_IF_ERROR(Replace(increment.path, [&](BlockWriter* writer, NewFiles* made) {
+    for (int64_t i = 0; i < base.size; ++i) {
+      FE_RETURN_IF_ERROR(MakeHardLink(base[i], links[i], made));
+    }
+    return TableSaver(*table, link, writer).Save([&](int64_t shard, ShardCopy* copy) {
+      return table->CopyChanges(shard, copy);
+    });
   }));
-  made.Keep();
   table->FinishChanges(link.name);
   return Status();
 }

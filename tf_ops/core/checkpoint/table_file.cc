@@ -4,8 +4,11 @@
 #include <cstring>
 #include <new>
 #include <unordered_set>
+#include <utility>
 
+#include "tf_ops/core/checkpoint/cold_files.h"
 #include "tf_ops/core/checkpoint/reader.h"
+#include "tf_ops/core/storage/cold_store_library.h"
 #include "tf_ops/core/table/table_config.h"
 
 namespace fused_embedding {
@@ -28,6 +31,7 @@ class TableFile {
     FE_RETURN_IF_ERROR(ReadTable(block.payload));
     do {
       FE_RETURN_IF_ERROR(reader_.Next(&block));
+      if (block.type != BlockType::kColdFile) FE_RETURN_IF_ERROR(ReadColdFiles());
       FE_RETURN_IF_ERROR(Visit(block));
     } while (block.type != BlockType::kFooter);
     return Status();
@@ -47,8 +51,7 @@ class TableFile {
       case BlockType::kFiltered:
         return ReadFiltered(block.payload);
       case BlockType::kBloom:
-        totals_.bloom_bytes += block.payload.size;
-        return visitor_.bloom ? visitor_.bloom(block.payload) : Status();
+        return ReadBloom(block.payload);
       case BlockType::kFooter:
         return ReadFooter(block.payload);
       case BlockType::kRemoved:
@@ -57,6 +60,9 @@ class TableFile {
         return ReadBloomLines(block.payload);
       case BlockType::kLink:
         return Explain(DecodeLink(block.payload, &header_->link));
+      case BlockType::kColdFile:
+        cold_files_.emplace_back();
+        return Explain(DecodeColdFile(block.payload, &cold_files_.back()));
     }
     return reader_.Damaged("a block is of no known type");
   }
@@ -100,6 +106,18 @@ class TableFile {
     return visitor_.rows ? visitor_.rows(layout_, payload) : Status();
   }
 
+  // Once all of them are known.
+  Status ReadColdFiles() {
+    if (cold_files_.empty()) return Status();
+    const std::vector<ColdFile> files = std::move(cold_files_);
+    cold_files_.clear();
+    if (visitor_.cold_files) return visitor_.cold_files(layout_, AsSpan(files));
+    return ReadColdRows(path_, AsSpan(files), layout_, OpenRocksDb,
+                        [&](const RowLayout& layout, Span<const char> rows) {
+                          return visitor_.rows ? visitor_.rows(layout, rows) : Status();
+                        });
+  }
+
   Status ReadFiltered(Span<const char> payload) {
     constexpr int64_t kBytes = sizeof(RowHeader);
     if (payload.size % kBytes != 0) return reader_.Damaged("a count is incomplete");
@@ -109,6 +127,11 @@ class TableFile {
     return visitor_.filtered
                ? visitor_.filtered({reinterpret_cast<const RowHeader*>(payload.data), n})
                : Status();
+  }
+
+  Status ReadBloom(Span<const char> payload) {
+    totals_.bloom_bytes += payload.size;
+    return visitor_.bloom ? visitor_.bloom(payload) : Status();
   }
 
   Status ReadRemoved(Span<const char> payload) {
@@ -145,6 +168,7 @@ class TableFile {
   BlockReader reader_;
   RowLayout layout_;  // of the rows that come
   Totals totals_;
+  std::vector<ColdFile> cold_files_;
 };
 
 }  // namespace

@@ -21,6 +21,9 @@ struct TableFileVisitor {
   std::function<Status(Span<const char> counters)> bloom;
   std::function<Status(Span<const int64_t> keys)> removed;
   std::function<Status(Span<const BloomLine> lines)> bloom_lines;
+  // All rows, of that layout, as files of a cold store. Left out: they are read with RocksDB, and
+  // given to `rows`.
+  std::function<Status(const RowLayout& layout, Span<const ColdFile> files)> cold_files;
 };
 
 // Reads a file from its first to its last byte and checks it. `header` has its matrix afterwards.

@@ -17,6 +17,9 @@ struct ColdStoreOptions {
   std::string path;
   // The store begins with the content of this checkpoint; empty: without rows.
   std::string checkpoint;
+  // The checkpoint is read where it is, and nothing is written: `path` is but a name for errors,
+  // and only MultiGet and Scan may be called.
+  bool is_read_only = false;
   int64_t value_bytes = 0;
   // What the store may hold in memory: rows on their way to the disk, filters and index.
   int64_t memory_bytes = int64_t{256} << 20;

@@ -39,4 +39,8 @@ std::string RocksDbLibrary() {
   return path.substr(0, path.rfind('/') + 1) + "_cold_store_rocksdb.so";
 }
 
+Status OpenRocksDb(const ColdStoreOptions& options, std::unique_ptr<ColdStore>* store) {
+  return OpenColdStore(RocksDbLibrary(), options, store);
+}
+
 }  // namespace fused_embedding

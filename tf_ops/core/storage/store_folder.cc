@@ -16,6 +16,22 @@
 #include "tf_ops/core/base/files.h"
 
 namespace fused_embedding {
+
+// A line of the list of a checkpoint.
+struct ListedFile {
+  std::string name;
+  int64_t size = -1;
+  std::string crc;
+};
+
+// What the list of a checkpoint says.
+struct CheckpointList {
+  int version = 0;
+  std::string kind;
+  int64_t value_bytes = 0;
+  std::vector<ListedFile> files;
+};
+
 namespace {
 
 constexpr char kLockName[] = "fe_cold_store";
@@ -30,54 +46,10 @@ constexpr int64_t kEndBytes = sizeof(kEnd) - 1 + 8 + 1;
 // with errors that name another file. Blocks before it have checksums of their own.
 constexpr int64_t kTailBytes = int64_t{16} << 10;
 
-// Closes a file.
-class File {
- public:
-  File(const std::string& path, int flags) : file_(open(path.c_str(), flags | O_CLOEXEC, 0666)) {}
-  ~File() {
-    if (file_ >= 0) close(file_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  int get() const { return file_; }
-
- private:
-  int file_;
-};
-
 std::string HexOf(uint32_t crc) {
   char text[9];
   std::snprintf(text, sizeof(text), "%08x", crc);
   return text;
-}
-
-Status WriteAll(const std::string& path, int file, Span<const char> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = write(file, bytes.data, static_cast<size_t>(bytes.size));
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return SystemError("write", path, errno);
-    bytes = {bytes.data + written, bytes.size - written};
-  }
-  return Status();
-}
-
-using TakePiece = std::function<Status(Span<const char> piece)>;
-
-Status ReadPieces(const std::string& path, int file, const TakePiece& take) {
-  std::vector<char> buffer(size_t{1} << 16);
-  while (true) {
-    const ssize_t size = read(file, buffer.data(), buffer.size());
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0) return SystemError("read", path, errno);
-    if (size == 0) return Status();
-    FE_RETURN_IF_ERROR(take({buffer.data(), size}));
-  }
-}
-
-Status ReadFile(const std::string& path, const TakePiece& take) {
-  const File file(path, O_RDONLY);
-  if (file.get() < 0) return SystemError("open", path, errno);
-  return ReadPieces(path, file.get(), take);
 }
 
 // Of at most the last `max_bytes`.
@@ -103,7 +75,8 @@ Status CopyFile(const std::string& from, const std::string& to) {
 
 // A hard link where the file systems have them.
 Status LinkOrCopyFile(const std::string& from, const std::string& to) {
-  if (link(from.c_str(), to.c_str()) == 0) return Status();
+  // Of what a symbolic link names.
+  if (linkat(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), AT_SYMLINK_FOLLOW) == 0) return Status();
   const bool is_impossible =
       errno == EXDEV || errno == EPERM || errno == EMLINK || errno == ENOTSUP;
   return is_impossible ? CopyFile(from, to) : SystemError("link " + from + " to", to, errno);
@@ -115,24 +88,14 @@ Status SyncFile(const std::string& path) {
   return Status();
 }
 
-// A line of the list of a checkpoint.
-struct ListedFile {
-  std::string name;
-  int64_t size = -1;
-  std::string crc;
-};
-
-// What the list of a checkpoint says.
-struct CheckpointList {
-  int version = 0;
-  std::string kind;
-  int64_t value_bytes = 0;
-  std::vector<ListedFile> files;
-};
-
 Status Damaged(const std::string& checkpoint, const std::string& reason) {
   return DataLoss("checkpoint ", checkpoint, " of a cold store is damaged: ", reason,
                   "; restore another one");
+}
+
+Status CheckIsThere(const std::string& checkpoint, const std::string& path) {
+  if (access(path.c_str(), F_OK) == 0 || errno != ENOENT) return Status();
+  return Damaged(checkpoint, "file " + path + " is missing");
 }
 
 Status ReadList(const std::string& checkpoint, CheckpointList* list) {
@@ -184,8 +147,9 @@ bool StoreFolder::IsImmutable(const std::string& name) const {
 
 Status StoreFolder::Open(const ColdStoreOptions& options) {
   FE_RETURN_IF_ERROR(CheckOptions(options));
-  path_ = options.path;
   value_bytes_ = options.value_bytes;
+  path_ = options.is_read_only ? options.checkpoint : options.path;  // of data_path()
+  if (options.is_read_only) return CheckCheckpoint(path_);
   FE_RETURN_IF_ERROR(MakeFolders(path_));
   FE_RETURN_IF_ERROR(lock_.Take(path_, kLockName));
   FE_RETURN_IF_ERROR(RemoveTree(data_path()));
@@ -202,33 +166,51 @@ Status StoreFolder::Sum(const std::string& path, FileSum* sum) const {
   return SumFile(path, is_immutable ? kTailBytes : std::numeric_limits<int64_t>::max(), sum);
 }
 
+Status StoreFolder::ReadCheckpointList(const std::string& checkpoint, CheckpointList* list) const {
+  FE_RETURN_IF_ERROR(ReadList(checkpoint, list));
+  if (list->kind == files_.kind && list->value_bytes == value_bytes_) return Status();
+  return InvalidArgument("checkpoint ", checkpoint, " is of a cold store of kind ", list->kind,
+                         " with rows of ", list->value_bytes, " bytes, and cannot be read as one ",
+                         "of kind ", files_.kind, " with rows of ", value_bytes_, " bytes");
+}
+
+// Whether `path` is what the list says of a file that `checkpoint` has.
+Status StoreFolder::CheckFile(const std::string& checkpoint, const ListedFile& listed,
+                              const std::string& path) const {
+  const std::string file = checkpoint + "/data/" + listed.name;
+  FileSum sum;
+  FE_RETURN_IF_ERROR(Sum(path, &sum));
+  if (sum.size != listed.size) {
+    return Damaged(checkpoint, "file " + file + " has " + std::to_string(sum.size) +
+                                   " bytes instead of " + std::to_string(listed.size));
+  }
+  if (HexOf(sum.crc) == listed.crc) return Status();
+  return Damaged(checkpoint, "file " + file + " does not have its checksum");
+}
+
+Status StoreFolder::CheckCheckpoint(const std::string& checkpoint) const {
+  CheckpointList list;
+  FE_RETURN_IF_ERROR(ReadCheckpointList(checkpoint, &list));
+  for (const ListedFile& listed : list.files) {
+    const std::string path = checkpoint + "/data/" + listed.name;
+    FE_RETURN_IF_ERROR(CheckIsThere(checkpoint, path));
+    FE_RETURN_IF_ERROR(CheckFile(checkpoint, listed, path));
+  }
+  return Status();
+}
+
 Status StoreFolder::TakeCheckpoint(const std::string& checkpoint) const {
   CheckpointList list;
-  FE_RETURN_IF_ERROR(ReadList(checkpoint, &list));
-  if (list.kind != files_.kind || list.value_bytes != value_bytes_) {
-    return InvalidArgument("checkpoint ", checkpoint, " is of a cold store of kind ", list.kind,
-                           " with rows of ", list.value_bytes, " bytes, and cannot go into ", path_,
-                           " of kind ", files_.kind, " with rows of ", value_bytes_, " bytes");
-  }
+  FE_RETURN_IF_ERROR(ReadCheckpointList(checkpoint, &list));
   if (mkdir(data_path().c_str(), 0777) != 0) {
     return SystemError("make the folder", data_path(), errno);
   }
   for (const ListedFile& listed : list.files) {
     const std::string from = checkpoint + "/data/" + listed.name;
-    if (access(from.c_str(), F_OK) != 0 && errno == ENOENT) {
-      return Damaged(checkpoint, "file " + from + " is missing");
-    }
+    FE_RETURN_IF_ERROR(CheckIsThere(checkpoint, from));
     const std::string to = data_path() + "/" + listed.name;
     FE_RETURN_IF_ERROR(IsImmutable(listed.name) ? LinkOrCopyFile(from, to) : CopyFile(from, to));
-    FileSum sum;
-    FE_RETURN_IF_ERROR(Sum(to, &sum));
-    if (sum.size != listed.size) {
-      return Damaged(checkpoint, "file " + from + " has " + std::to_string(sum.size) +
-                                     " bytes instead of " + std::to_string(listed.size));
-    }
-    if (HexOf(sum.crc) != listed.crc) {
-      return Damaged(checkpoint, "file " + from + " does not have its checksum");
-    }
+    FE_RETURN_IF_ERROR(CheckFile(checkpoint, listed, to));
   }
   return Status();
 }

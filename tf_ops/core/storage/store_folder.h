@@ -19,6 +19,9 @@ struct StoreFiles {
   std::string immutable_suffix;
 };
 
+struct CheckpointList;
+struct ListedFile;
+
 struct FileSum {
   int64_t size = 0;
   uint32_t crc = 0;  // CRC-32C of all or of the end
@@ -45,9 +48,10 @@ class StoreFolder {
   // checkpoint, if there is one, are then in data_path(), checked; without one it does not exist.
   // DataLoss: a file is missing or not what was written. Unimplemented: a later format.
   // InvalidArgument: rows of another size, or another implementation's.
+  // To read only, the checkpoint's files are checked where they are.
   Status Open(const ColdStoreOptions& options);
   std::string data_path() const { return path_ + "/data"; }
-  // Whether its file system can do direct IO.
+  // Whether the working folder's file system can do direct IO; false without such a folder.
   bool HasDirectIo() const;
 
   // Runs write(folder), which makes the folder and its files and does not sync them, and makes
@@ -56,7 +60,11 @@ class StoreFolder {
   Status Checkpoint(const std::string& name, const WriteFiles& write) const;
 
  private:
+  Status ReadCheckpointList(const std::string& checkpoint, CheckpointList* list) const;
   Status TakeCheckpoint(const std::string& checkpoint) const;
+  Status CheckCheckpoint(const std::string& checkpoint) const;
+  Status CheckFile(const std::string& checkpoint, const ListedFile& listed,
+                   const std::string& path) const;
   Status ListFiles(const std::string& folder, std::string* list) const;
   Status Sum(const std::string& path, FileSum* sum) const;
   bool IsImmutable(const std::string& name) const;

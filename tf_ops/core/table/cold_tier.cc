@@ -129,7 +129,7 @@ Status ColdTier::Create(const StorageConfig& config, const RowLayout& layout, co
   }
   std::unique_ptr<ColdTier> made(new ColdTier(config, shards));
   std::unique_ptr<ColdStore> store;
-  FE_RETURN_IF_ERROR(made->OpenStore(layout, &store));
+  FE_RETURN_IF_ERROR(made->OpenStore(layout, "", &store));
   for (const std::unique_ptr<TableShard>& shard : shards) {
     const std::lock_guard<std::mutex> lock(shard->mutex());
     FE_RETURN_IF_ERROR(shard->AddTier(config.strategy, &made->num_leaving_));
@@ -153,10 +153,12 @@ ColdTier::~ColdTier() {
 }
 
 // Each store has a folder of its own: that of another layout is there before the last one goes.
-Status ColdTier::OpenStore(const RowLayout& layout, std::unique_ptr<ColdStore>* store) {
+Status ColdTier::OpenStore(const RowLayout& layout, const std::string& checkpoint,
+                           std::unique_ptr<ColdStore>* store) {
   ColdStoreOptions options;
   options.path = config_.path + "/" + std::to_string(num_opened_++);
-  options.value_bytes = layout.row_bytes() - kKeyBytes;
+  options.checkpoint = checkpoint;
+  options.value_bytes = StoredBytes(layout);
   options.memory_bytes = StoreBytes(config_.dram_bytes);
   return config_.open(options, store);
 }
@@ -271,7 +273,7 @@ Status ColdTier::Write(size_t begin_shard, size_t end_shard) {
   std::sort(rows.begin(), rows.end(),
             [&](const char* a, const char* b) { return key_of(a) < key_of(b); });
   std::sort(erased.begin(), erased.end());
-  const size_t value_bytes = static_cast<size_t>(row_bytes_ - kKeyBytes);
+  const size_t value_bytes = static_cast<size_t>(StoredBytes(layout_));
   const size_t at_once =
       std::max<size_t>(static_cast<size_t>(write_bytes_) / (value_bytes + kKeyBytes), 1);
   std::vector<int64_t> keys;
@@ -318,21 +320,40 @@ Status ColdTier::Flush() {
 
 // --- All rows ---
 
-Status ColdTier::Scan(const Visit& visit) {
+Status ColdTier::Scan(const VisitRowBytes& visit) {
   FE_RETURN_IF_ERROR(Flush());
-  const size_t value_bytes = static_cast<size_t>(row_bytes_ - kKeyBytes);
-  std::vector<char> rows;
-  return store_->Scan([&](Span<const int64_t> keys, Span<const char> values) {
-    return WithoutExceptions([&] {
-      rows.resize(static_cast<size_t>(keys.size * row_bytes_));
-      char* row = rows.data();
-      for (int64_t i = 0; i < keys.size; ++i, row += row_bytes_) {
-        std::memcpy(row, &keys[i], kKeyBytes);
-        std::memcpy(row + kKeyBytes, values.data + static_cast<size_t>(i) * value_bytes,
-                    value_bytes);
-      }
-      return visit(layout_, AsSpan(rows));
-    });
+  return ScanRows(store_.get(), layout_, visit);
+}
+
+Status ColdTier::Checkpoint(const std::string& path, RowLayout* layout) {
+  FE_RETURN_IF_ERROR(Flush());
+  *layout = layout_;
+  return store_->Checkpoint(path);
+}
+
+Status ColdTier::Adopt(const std::string& checkpoint, Span<const int64_t> num_rows) {
+  const std::unique_lock<std::shared_mutex> alone(use_mutex_);
+  const std::lock_guard<std::mutex> write_lock(write_mutex_);
+  return WithoutExceptions([&] {
+    std::unique_ptr<ColdStore> store;
+    FE_RETURN_IF_ERROR(OpenStore(layout_, checkpoint, &store));
+    int64_t num_present = num_leaving_;
+    for (const std::unique_ptr<TableShard>& shard : shards_) {
+      const std::lock_guard<std::mutex> lock(shard->mutex());
+      num_present += shard->size();
+    }
+    if (num_present > 0) {
+      return MakeStatus(StatusCode::kFailedPrecondition, "the table cannot take over checkpoint ",
+                        checkpoint,
+                        ": rows were added meanwhile; stop training, and restore again");
+    }
+    RowLayout layout = layout_;
+    for (size_t s = 0; s < shards_.size(); ++s) {
+      const std::lock_guard<std::mutex> lock(shards_[s]->mutex());
+      shards_[s]->SetNumCold(num_rows[static_cast<int64_t>(s)]);
+    }
+    UseStore(std::move(layout), std::move(store));
+    return Status();
   });
 }
 
@@ -365,7 +386,7 @@ Status ColdTier::SetLayout(const RowLayout& layout) {
   const std::unique_lock<std::shared_mutex> alone(use_mutex_);
   return WithoutExceptions([&] {
     std::unique_ptr<ColdStore> store;
-    FE_RETURN_IF_ERROR(OpenStore(layout, &store));
+    FE_RETURN_IF_ERROR(OpenStore(layout, "", &store));
     FE_RETURN_IF_ERROR(Widen(layout, store.get()));
     RowLayout own_layout = layout;
     std::vector<std::pair<RowLayout, std::vector<char>>> of_shards(
@@ -386,7 +407,7 @@ Status ColdTier::Clear(const RowLayout& layout) {
   const std::lock_guard<std::mutex> lock(write_mutex_);
   std::unique_ptr<ColdStore> store;
   RowLayout own_layout = layout;
-  FE_RETURN_IF_ERROR(OpenStore(layout, &store));
+  FE_RETURN_IF_ERROR(OpenStore(layout, "", &store));
   for (const std::unique_ptr<TableShard>& shard : shards_) {
     const std::lock_guard<std::mutex> shard_lock(shard->mutex());
     shard->Clear();

@@ -16,6 +16,7 @@
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/storage/cold_store.h"
 #include "tf_ops/core/table/shard_loops.h"
+#include "tf_ops/core/table/stored_rows.h"
 #include "tf_ops/core/table/table_config.h"
 #include "tf_ops/core/table/table_shard.h"
 
@@ -67,9 +68,13 @@ class ColdTier {
   // shard locked, and all rows of `keys` that there are anywhere in DRAM.
   Status RunMissing(MissingKeys* missing, RowUse use, const ShardBody& body);
 
-  // All rows, in batches of ascending keys, `layout.row_bytes()` each, the newest as of the call.
-  using Visit = std::function<Status(const RowLayout& layout, Span<const char> rows)>;
-  Status Scan(const Visit& visit);
+  // All rows, in batches of ascending keys, the newest as of the call.
+  Status Scan(const VisitRowBytes& visit);
+  // Makes a checkpoint of a store with all rows, the newest as of the call, which are of `*layout`.
+  Status Checkpoint(const std::string& path, RowLayout* layout);
+  // Takes over a checkpoint with rows of the tier's layout, so many of each shard. On an error, as
+  // where there are rows, nothing has changed.
+  Status Adopt(const std::string& checkpoint, Span<const int64_t> num_rows);
   // Gives all rows the slots of `layout`, which begin with those they have. On an error nothing has
   // changed.
   Status SetLayout(const RowLayout& layout);
@@ -83,7 +88,8 @@ class ColdTier {
   class Fetch;
 
   ColdTier(const StorageConfig& config, const Shards& shards);
-  Status OpenStore(const RowLayout& layout, std::unique_ptr<ColdStore>* store);
+  Status OpenStore(const RowLayout& layout, const std::string& checkpoint,
+                   std::unique_ptr<ColdStore>* store);
   void UseStore(RowLayout layout, std::unique_ptr<ColdStore> store);
   Status Widen(const RowLayout& layout, ColdStore* store);
   bool HasRoom() const { return num_leaving_ * row_bytes_ <= 4 * write_bytes_; }

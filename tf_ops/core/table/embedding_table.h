@@ -24,6 +24,7 @@
 #include "tf_ops/core/table/admission.h"
 #include "tf_ops/core/table/initializer.h"
 #include "tf_ops/core/table/row_layout.h"
+#include "tf_ops/core/table/stored_rows.h"
 #include "tf_ops/core/table/table_config.h"
 #include "tf_ops/core/table/table_statistics.h"
 
@@ -172,8 +173,13 @@ class EmbeddingTable {
                    FilteredKeys* filtered) const;
   // Calls `visit` with the rows of a table with a cold store, in batches, by ascending keys. It
   // must not call the table.
-  using VisitRowBytes = std::function<Status(const RowLayout& layout, Span<const char> rows)>;
   Status CopyCold(const VisitRowBytes& visit) const;
+  // Makes a checkpoint of that store with all rows, which are of `*layout`.
+  Status CheckpointCold(const std::string& path, RowLayout* layout) const;
+  // Takes over such a checkpoint, whose rows are of layout(), so many of each shard. Of a table
+  // with a cold store and without rows; nothing has changed on an error.
+  Status AdoptCold(const std::string& checkpoint, Span<const int64_t> num_rows);
+  int64_t ShardOf(int64_t key) const;
   // --- Changes ---
   // From StartChanges on, the table knows what changed since the save of that name, which is copied
   // after it. A save that continues it calls ContinueChanges with the name of the save it

@@ -2,6 +2,8 @@
 
 #include <mutex>
 
+#include "tf_ops/core/base/hash.h"
+#include "tf_ops/core/table/batch_routing.h"
 #include "tf_ops/core/table/cold_tier.h"
 #include "tf_ops/core/table/embedding_table.h"
 #include "tf_ops/core/table/shard_loops.h"
@@ -29,6 +31,19 @@ Status EmbeddingTable::CopyCold(const VisitRowBytes& visit) const {
   if (tier_ == nullptr) return Status();
   const auto lock = tier_->Share();
   return tier_->Scan(visit);
+}
+
+Status EmbeddingTable::CheckpointCold(const std::string& path, RowLayout* layout) const {
+  const auto lock = tier_->Share();
+  return tier_->Checkpoint(path, layout);
+}
+
+Status EmbeddingTable::AdoptCold(const std::string& checkpoint, Span<const int64_t> num_rows) {
+  return tier_->Adopt(checkpoint, num_rows);
+}
+
+int64_t EmbeddingTable::ShardOf(int64_t key) const {
+  return BatchRouting::Shard(Mix64(static_cast<uint64_t>(key) ^ hash_key_), shard_bits_);
 }
 
 Status EmbeddingTable::CopyBloom(std::vector<char>* bytes) const {

@@ -160,6 +160,7 @@ class TableShard {
   // What is being written, as long as ForgetWritten is not called.
   void GetWriting(std::vector<const char*>* rows, std::vector<int64_t>* erased) const;
   void ForgetWritten();
+  void SetNumCold(int64_t num_rows) { tier_->num_cold = num_rows; }
   // Goes on without rows in DRAM, which are all in the store, and have that layout there. `new_row`
   // is BytesBehindValue(layout).
   void ForgetResident(RowLayout layout, std::vector<char> new_row);

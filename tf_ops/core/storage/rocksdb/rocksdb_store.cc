@@ -172,8 +172,12 @@ Status RocksDbStore::Open(const ColdStoreOptions& options) {
   rocksdb_writeoptions_disable_WAL(write_options_.get(), 1);
   const char* rows_name = "default";
   const rocksdb_options_t* rows_options = options_.get();
-  db_ = rocksdb_open_column_families(options_.get(), folder_.data_path().c_str(), 1, &rows_name,
-                                     &rows_options, &rows_, error.out());
+  db_ = options.is_read_only
+            ? rocksdb_open_for_read_only_column_families(
+                  options_.get(), folder_.data_path().c_str(), 1, &rows_name, &rows_options, &rows_,
+                  /*error_if_wal_file_exists=*/0, error.out())
+            : rocksdb_open_column_families(options_.get(), folder_.data_path().c_str(), 1,
+                                           &rows_name, &rows_options, &rows_, error.out());
   if (error.text() != nullptr) return Error("open", error.text());
   return readers_.Start(options.num_readers);
 }
@@ -347,7 +351,7 @@ void RocksDbStore::AddStatistics(ColdStoreStatistics* statistics) const {
 }  // namespace
 }  // namespace fused_embedding
 
-extern "C" __attribute__((visibility("default"))) void fused_embedding_open_cold_store_1(
+extern "C" __attribute__((visibility("default"))) void fused_embedding_open_cold_store_2(
     const fused_embedding::ColdStoreOptions& options, fused_embedding::Status* status,
     fused_embedding::ColdStore** store) {
   auto made = std::make_unique<fused_embedding::RocksDbStore>(options);

@@ -1,0 +1,185 @@
+#include "tf_ops/core/checkpoint/cold_files.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <memory>
+
+#include "tf_ops/core/base/files.h"
+#include "tf_ops/core/base/secret.h"
+#include "tf_ops/core/checkpoint/reader.h"
+#include "tf_ops/core/storage/folder_lock.h"
+
+namespace fused_embedding {
+namespace {
+
+// What TensorFlow removes with a checkpoint; `e`, which its own files do not have, marks ours
+// (checkpoint/side_files.py).
+constexpr char kSuffixForm[] = ".data-e****-of-*****";
+constexpr size_t kSuffixSize = sizeof(kSuffixForm) - 1;
+// Smaller files are part of the table's.
+constexpr int64_t kMinLargeBytes = int64_t{64} << 10;
+constexpr int64_t kMemoryBytes = int64_t{16} << 20;  // of a store that is scanned
+constexpr char kDataFolder[] = "data/";              // of a cold store's checkpoint
+
+bool IsSuffix(const std::string& text) {
+  if (text.size() != kSuffixSize) return false;
+  for (size_t i = 0; i < kSuffixSize; ++i) {
+    const bool is_drawn = (text[i] >= 'a' && text[i] <= 'z') || (text[i] >= '2' && text[i] <= '7');
+    if (kSuffixForm[i] == '*' ? !is_drawn : text[i] != kSuffixForm[i]) return false;
+  }
+  return true;
+}
+
+// Of 45 bits drawn at random.
+std::string NewSuffix() {
+  constexpr char kDigits[] = "abcdefghijklmnopqrstuvwxyz234567";
+  std::string suffix = kSuffixForm;
+  uint64_t bits = Secret();
+  for (char& letter : suffix) {
+    if (letter != '*') continue;
+    letter = kDigits[bits % 32];
+    bits /= 32;
+  }
+  return suffix;
+}
+
+// A name in a cold store's checkpoint: of a file in it, or in its folder of data.
+bool IsNameInFolder(const std::string& name) {
+  const bool is_data = name.rfind(kDataFolder, 0) == 0;
+  const std::string last = is_data ? name.substr(sizeof(kDataFolder) - 1) : name;
+  return !last.empty() && last != "." && last != ".." && last.find('/') == std::string::npos &&
+         last.find('\0') == std::string::npos;
+}
+
+Status ReadBytes(const std::string& path, std::string* bytes) {
+  return ReadFile(path, [&](Span<const char> piece) {
+    bytes->append(piece.data, static_cast<size_t>(piece.size));
+    return Status();
+  });
+}
+
+Status MoveLarge(const std::string& from, const std::string& prefix, NewFiles* made,
+                 std::string* suffix) {
+  *suffix = NewSuffix();
+  while (access((prefix + *suffix).c_str(), F_OK) == 0) *suffix = NewSuffix();
+  const std::string to = prefix + *suffix;
+  if (rename(from.c_str(), to.c_str()) != 0) return SystemError("make", to, errno);
+  made->Add(to);
+  return Status();
+}
+
+std::string ReplaceAll(std::string text, const std::string& from, const std::string& to) {
+  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
+    text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string PrefixOf(const std::string& path) {
+  if (path.size() <= kSuffixSize) return path;
+  const size_t size = path.size() - kSuffixSize;
+  return IsSuffix(path.substr(size)) ? path.substr(0, size) : path;
+}
+
+Status TakeApart(const std::string& folder, const std::string& path, NewFiles* made,
+                 std::vector<ColdFile>* files) {
+  const std::string prefix = PrefixOf(path);
+  for (const std::string in : {"", kDataFolder}) {
+    std::vector<std::string> names;
+    FE_RETURN_IF_ERROR(NamesIn(folder + "/" + in, &names));
+    for (const std::string& name : names) {
+      ColdFile file;
+      file.name = in + name;
+      const std::string from = folder + "/" + file.name;
+      struct stat info;
+      if (stat(from.c_str(), &info) != 0) return SystemError("read", from, errno);
+      if (S_ISDIR(info.st_mode)) continue;
+      FE_RETURN_IF_ERROR(info.st_size < kMinLargeBytes
+                             ? ReadBytes(from, &file.bytes)
+                             : MoveLarge(from, prefix, made, &file.suffix));
+      files->push_back(std::move(file));
+    }
+  }
+  return Status();
+}
+
+std::vector<std::string> ColdPathsOf(const std::string& path) {
+  std::vector<std::string> paths;
+  BlockReader reader;
+  if (!reader.Open(path).ok()) return paths;
+  // They come before rows, and there may be many of those.
+  Block block;
+  for (bool may_follow = true; may_follow && reader.Next(&block).ok();) {
+    ColdFile file;
+    if (block.type == BlockType::kColdFile && DecodeColdFile(block.payload, &file).ok() &&
+        IsSuffix(file.suffix)) {
+      paths.push_back(PrefixOf(path) + file.suffix);
+    }
+    may_follow = block.type == BlockType::kTable || block.type == BlockType::kMatrix ||
+                 block.type == BlockType::kSlots || block.type == BlockType::kColdFile;
+  }
+  return paths;
+}
+
+ColdFolder::~ColdFolder() {
+  if (folder_.empty()) return;
+  const Status is_removed = RemoveTree(folder_);  // it has but links and small files
+  static_cast<void>(is_removed);
+}
+
+Status ColdFolder::Make(const std::string& path, Span<const ColdFile> files) {
+  table_path_ = path;
+  const char* temporary = std::getenv("TMPDIR");
+  std::string name = temporary == nullptr || *temporary == '\0' ? "/tmp" : temporary;
+  name += "/fe_cold_checkpoint_XXXXXX";
+  if (mkdtemp(name.data()) == nullptr) return SystemError("make the folder", name, errno);
+  folder_ = name;
+  FE_RETURN_IF_ERROR(MakeFolders(folder_ + "/" + kDataFolder));
+  for (const ColdFile& file : files) FE_RETURN_IF_ERROR(Add(file, PrefixOf(path)));
+  return Status();
+}
+
+Status ColdFolder::Add(const ColdFile& file, const std::string& prefix) {
+  if (!IsNameInFolder(file.name) || (!file.suffix.empty() && !IsSuffix(file.suffix))) {
+    return DataLoss("checkpoint ", table_path_, " is damaged: a file of its rows has a name that ",
+                    "makes no sense; restore another one");
+  }
+  const std::string here = folder_ + "/" + file.name;
+  if (file.suffix.empty()) return WriteNewFile(here, AsSpan(file.bytes));
+  const std::string there = prefix + file.suffix;
+  names_.emplace_back(here, there);
+  // A link's name is read from the folder that it is in.
+  const std::unique_ptr<char, decltype(&std::free)> beside(
+      realpath(FolderOf(there).c_str(), nullptr), &std::free);
+  if (beside == nullptr) return SystemError("open", there, errno);
+  const std::string target = std::string(beside.get()) + "/" + there.substr(there.rfind('/') + 1);
+  return symlink(target.c_str(), here.c_str()) == 0 ? Status() : SystemError("link", here, errno);
+}
+
+Status ColdFolder::Explain(const Status& status) const {
+  if (status.ok()) return status;
+  std::string message = status.message();
+  for (const auto& [here, there] : names_) message = ReplaceAll(message, here, there);
+  return MakeStatus(status.code(), ReplaceAll(message, folder_, table_path_));
+}
+
+Status ReadColdRows(const std::string& path, Span<const ColdFile> files, const RowLayout& layout,
+                    const StorageConfig::Open& open, const VisitRowBytes& visit) {
+  ColdFolder folder;
+  FE_RETURN_IF_ERROR(folder.Make(path, files));
+  ColdStoreOptions options;
+  options.path = options.checkpoint = folder.path();
+  options.is_read_only = true;
+  options.value_bytes = StoredBytes(layout);
+  options.memory_bytes = kMemoryBytes;
+  std::unique_ptr<ColdStore> store;
+  FE_RETURN_IF_ERROR(folder.Explain(open(options, &store)));
+  return folder.Explain(ScanRows(store.get(), layout, visit));
+}
+
+}  // namespace fused_embedding
