@@ -55,11 +55,64 @@ def test_it_trains_as_in_memory(tmp_path):
             grads = tape.gradient(loss, embedding.parameters())
             optimizer.apply_gradients(list(zip(grads, embedding.parameters(), strict=True)))
     on_ssd.save_snapshot("trained")
+    in_dram.save_snapshot("trained")
     assert len(list((tmp_path / "ssd/0-1/rows").iterdir())) == NUM_TABLES
-    again = make(one.make_cached_ssd_store_options(48, str(tmp_path / "ssd"), size_factor=2))
-    again.load_snapshot("trained")
-    for tables in zip(in_dram.tables, on_ssd.tables, again.tables, strict=True):
-        want, *others = (table.export() for table in tables)
+    assert not list((tmp_path / "ssd/0-1/snapshots/trained").glob("*.npz"))
+    restored = [
+        make(one.make_cached_ssd_store_options(48, str(tmp_path / "ssd"), size_factor=2)),
+        # Those of one are read by the other.
+        make(one.make_cached_ssd_store_options(48, str(tmp_path / "dram"), size_factor=2)),
+        make(one.make_device_mem_store_options(str(tmp_path / "ssd"), 9999, size_factor=2)),
+    ]
+    for embedding in restored:
+        embedding.load_snapshot("trained")
+    for want, *others in zip(
+        in_dram.tables, on_ssd.tables, *(one.tables for one in restored), strict=True
+    ):
         for got in others:
-            np.testing.assert_array_equal(got.keys, want.keys)
-            np.testing.assert_array_equal(got.values, want.values)
+            assert_same_content(got, want)
+
+
+def assert_same_content(got, want):
+    for name, column in want.export_content()._asdict().items():
+        other = getattr(got.export_content(), name)
+        np.testing.assert_array_equal(other, column, err_msg=name)
+
+
+@needs_rocksdb
+def test_a_reader_gives_their_rows(tmp_path):
+    embedding = make(one.make_cached_ssd_store_options(48, str(tmp_path), size_factor=2))
+    embedding(tf.constant([[3, 4, 5], [7, 8, 9]], tf.int64))
+    embedding.save_snapshot("rows")
+    with one.make_persistent_table_reader(
+        [str(tmp_path / "0-1")], "rows", tf.int64, tf.float32, 4
+    ) as reader:
+        read = [(reader.table, sorted(keys), values.shape) for keys, values in reader]
+    assert read == [(0, [3, 7], (2, 4)), (1, [4, 8], (2, 4)), (2, [5, 9], (2, 4))]
+
+
+@needs_rocksdb
+def test_snapshots_of_a_session(tmp_path):
+    with tf.Graph().as_default(), tf.compat.v1.Session().as_default() as session:
+        embedding = make(one.make_cached_ssd_store_options(48, str(tmp_path), size_factor=2))
+        rows = embedding(tf.constant([[3, 4, 5]], tf.int64))
+        counts = [table.total_count() for table in embedding.tables]
+        session.run(tf.compat.v1.global_variables_initializer())
+        session.run(rows)
+        embedding.save_snapshot("rows")
+        session.run([table.erase([3, 4, 5]) for table in embedding.tables])
+        assert session.run(counts) == [0, 0, 0]
+        embedding.load_snapshot("rows")
+        assert session.run(counts) == [1, 1, 1]
+
+
+@needs_rocksdb
+def test_a_damaged_file_is_named(tmp_path):
+    embedding = make(one.make_cached_ssd_store_options(48, str(tmp_path), size_factor=2))
+    embedding(tf.constant([[3, 4, 5]], tf.int64))
+    embedding.save_snapshot("rows")
+    file = next((tmp_path / "0-1/snapshots/rows").glob("table_1.data-e*"))
+    file.write_bytes(file.read_bytes()[:-7])
+    with pytest.raises(tf.errors.DataLossError, match=file.name):
+        embedding.load_snapshot("rows")
+    assert [int(table.total_count()) for table in embedding.tables] == [1, 1, 1]

@@ -3,7 +3,7 @@
 Read and replaced eagerly, or in the default session of a TF1 graph.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,12 +25,22 @@ def read_arrays(parts: Sequence[EmbeddingVariable]) -> dict[str, np.ndarray]:
     Raises:
         ValueError: In a graph without a default session.
     """
+    content = evaluated(lambda: export_whole(parts))
+    return {name: _as_array(value) for name, value in content.items()}
+
+
+def evaluated(make: Callable[[], Any]) -> Any:
+    """What `make` returns, with arrays for its tensors: eagerly, or in the default session.
+
+    Raises:
+        ValueError: In a graph without a default session.
+    """
     if tf.executing_eagerly():
-        return {name: _as_array(tensor.numpy()) for name, tensor in export_whole(parts).items()}
+        return tf.nest.map_structure(lambda tensor: tensor.numpy(), make())
     session = _default_session()
     with session.graph.as_default():
-        content = session.run(export_whole(parts))
-    return {name: _as_array(value) for name, value in content.items()}
+        made = make()
+    return session.run(made)
 
 
 def replace_arrays(parts: Sequence[EmbeddingVariable], arrays: Mapping[str, np.ndarray]) -> None:

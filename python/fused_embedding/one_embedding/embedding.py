@@ -184,7 +184,8 @@ class _Embedding(tf.Module):
 
         A snapshot is a folder, `snapshots/NAME`, with a file that numpy reads for each table. It is
         there as a whole or not at all. Tables are copied in memory one at a time; for tables near
-        the size of memory use tf.train.Checkpoint. In a TF1 graph, call it in a session.
+        the size of memory use tf.train.Checkpoint. Tables on an SSD are not copied: the rows are
+        hard links of their files there. In a TF1 graph, call it in a session.
 
         Args:
             snapshot_name: Name of the folder.
@@ -206,6 +207,8 @@ class _Embedding(tf.Module):
         Raises:
             FileNotFoundError: If there is none; the message lists those that are there.
             ValueError: If it has other tables, or a file is damaged. No table has changed then.
+            tf.errors.DataLossError: If a file of a table on an SSD is damaged. That table has not
+                changed; those before it have.
         """
         tables = [_parts_of(table) for table in self.tables]
         snapshot.load(self.store_options.folder, snapshot_name, self._manifest(), tables)

@@ -1,5 +1,6 @@
 """Reading and writing snapshots without any table: `make_persistent_table_reader`, `..._writer`."""
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -137,8 +138,12 @@ class PersistentTableWriter:
         """
         if self._is_open:
             self._is_open = False
-            tables = map(self._rows, range(self._manifest.num_tables))
+            numbers = range(self._manifest.num_tables)
+            tables = [functools.partial(self._write, number) for number in numbers]
             snapshot.write(self._folder, self._name, self._manifest, tables)
+
+    def _write(self, table: int, prefix: str) -> list[str]:
+        return snapshot.write_arrays(self._rows(table), prefix)
 
     def _rows(self, table: int) -> dict[str, np.ndarray]:
         manifest = self._manifest
@@ -165,7 +170,7 @@ def make_persistent_table_reader(
     storage_dim: int,
     physical_block_size: int = 4096,
 ) -> PersistentTableReader:
-    """Reads the rows of a snapshot with numpy alone: no graph, no table.
+    """Reads the rows of a snapshot with numpy alone; of tables on an SSD by way of one in memory.
 
     Args:
         paths: Folders that hold `snapshots`: `PERSISTENT_PATH/0-1`, or the one that was listed.

@@ -1,23 +1,35 @@
 """Snapshots of OneEmbedding's tables: a folder with a file of numpy arrays for each table.
 
-FOLDER/snapshots/NAME/snapshot.json     what tables there are
-FOLDER/snapshots/NAME/table_0.npz       their content, checkpoint/content.py
+FOLDER/snapshots/NAME/snapshot.json                  what tables there are
+FOLDER/snapshots/NAME/table_0.npz                    their content, checkpoint/content.py
+FOLDER/snapshots/NAME/table_0.data-e3ibl-of-l4qbu    that of a table with a tier on an SSD, which
+                                                     memory may not hold: checkpoint/side_files.py
 """
 
 import dataclasses
+import functools
 import json
 import os
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from fused_embedding.checkpoint.arrays import check_fits, read_arrays, replace_arrays
+from fused_embedding._tf_private import eager_mode
+from fused_embedding.checkpoint import side_files
+from fused_embedding.checkpoint.arrays import (
+    check_fits,
+    evaluated,
+    read_arrays,
+    replace_arrays,
+)
 from fused_embedding.checkpoint.new_folder import new_folder
+from fused_embedding.embedding_scope import get_embedding_variable
 
 _MANIFEST = "snapshot.json"
+_ARRAYS = ".npz"
 _FORMAT = 1
 Arrays = Mapping[str, np.ndarray]
 
@@ -49,31 +61,44 @@ def _path(folder: str, name: str) -> str:
 
 
 def _table(path: str, index: int) -> str:
-    return os.path.join(path, f"table_{index}.npz")
+    """What the names of its files begin with."""
+    return os.path.join(path, f"table_{index}")
 
 
-def write(folder: str, name: str, manifest: Manifest, tables: Iterator[Arrays]) -> None:
+# Writes the files of a table, whose names begin so; returns how they end.
+WriteTable = Callable[[str], Sequence[str]]
+
+
+def write(folder: str, name: str, manifest: Manifest, tables: Iterable[WriteTable]) -> None:
     """Writes a snapshot, one table after the other.
 
     Args:
         folder: Of the store.
         name: Of the snapshot.
         manifest: What the tables have in common.
-        tables: Arrays of each table, `keys` `[n]` and `values` `[n, dim]` among them.
+        tables: What writes each of them.
 
     Raises:
         ValueError: For a name that is no name of a folder.
         FileExistsError: If there is a snapshot of that name.
     """
     with new_folder(_path(folder, name)) as path:
-        for index, arrays in enumerate(tables):
-            with open(_table(path, index), "wb") as file:
-                storable: dict[str, Any] = {key: _storable(arrays[key]) for key in arrays}
-                np.savez(file, **storable)
-                file.flush()
-                os.fsync(file.fileno())
+        suffixes = [list(write(_table(path, index))) for index, write in enumerate(tables)]
+        fields = {"format": _FORMAT, **dataclasses.asdict(manifest)}
+        if any(of_table != [_ARRAYS] for of_table in suffixes):
+            fields["suffixes"] = suffixes
         with open(os.path.join(path, _MANIFEST), "w") as text:
-            json.dump({"format": _FORMAT, **dataclasses.asdict(manifest)}, text)
+            json.dump(fields, text)
+
+
+def write_arrays(arrays: Arrays, prefix: str) -> list[str]:
+    """Writes a table of `keys` `[n]` and `values` `[n, dim]`, and what else there is of it."""
+    with open(prefix + _ARRAYS, "wb") as file:
+        storable: dict[str, Any] = {key: _storable(arrays[key]) for key in arrays}
+        np.savez(file, **storable)
+        file.flush()
+        os.fsync(file.fileno())
+    return [_ARRAYS]
 
 
 def _storable(array: np.ndarray) -> np.ndarray:
@@ -88,6 +113,11 @@ def read_manifest(folder: str, name: str) -> Manifest:
         FileNotFoundError: If there is none; the message lists those that are there.
         ValueError: If its file is damaged.
     """
+    return _read_manifest(folder, name)[0]
+
+
+def _read_manifest(folder: str, name: str) -> tuple[Manifest, list[list[str]]]:
+    """And how the names of the files of each table end."""
     path = os.path.join(_path(folder, name), _MANIFEST)
     if not os.path.exists(path):
         parent = os.path.join(folder, "snapshots")
@@ -99,8 +129,9 @@ def read_manifest(folder: str, name: str) -> Manifest:
             fields = json.load(text)
         if fields.pop("format") != _FORMAT:
             raise ValueError("of another format")
-        return Manifest(**fields)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        suffixes = fields.pop("suffixes", [[_ARRAYS]] * int(fields["num_tables"]))
+        return Manifest(**fields), [list(suffixes[i]) for i in range(int(fields["num_tables"]))]
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise ValueError(f"{path!r} is damaged or not of this version: {error}") from error
 
 
@@ -109,8 +140,13 @@ def read_table(folder: str, name: str, manifest: Manifest, index: int) -> dict[s
 
     Raises:
         ValueError: If the file is damaged or missing, or its arrays do not fit.
+        tf.errors.DataLossError: So is a file of a table that had a tier on an SSD.
     """
-    path = _table(_path(folder, name), index)
+    prefix = _table(_path(folder, name), index)
+    suffixes = _read_manifest(folder, name)[1][index]
+    if suffixes != [_ARRAYS]:
+        return _read_files(prefix, suffixes, manifest)
+    path = prefix + _ARRAYS
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
@@ -126,29 +162,63 @@ def read_table(folder: str, name: str, manifest: Manifest, index: int) -> dict[s
     return arrays
 
 
+def _read_files(prefix: str, suffixes: list[str], manifest: Manifest) -> dict[str, np.ndarray]:
+    """By way of a table in memory."""
+    with eager_mode():  # also where a TF1 program has a graph of its own
+        dtype = tf.as_dtype(manifest.value_type)
+        table = get_embedding_variable("snapshot", manifest.dim, value_dtype=dtype)
+        side_files.restore([table], tf.constant(prefix), tf.constant(suffixes))
+        return read_arrays([table])
+
+
 def save(folder: str, name: str, manifest: Manifest, tables: Sequence[Sequence[Any]]) -> None:
     """Writes the content of tables, each given as its partitions; see `write`."""
-    write(folder, name, manifest, (read_arrays(parts) for parts in tables))
+
+    def write_table(parts: Sequence[Any], prefix: str) -> Sequence[str]:
+        if not parts[0].option.storage_option.is_on_ssd:
+            return write_arrays(read_arrays(parts), prefix)
+        saved = evaluated(lambda: side_files.save(parts, tf.constant(prefix), "table"))
+        return [suffix.decode() for suffix in saved]
+
+    write(folder, name, manifest, [functools.partial(write_table, parts) for parts in tables])
 
 
 def load(folder: str, name: str, manifest: Manifest, tables: Sequence[Sequence[Any]]) -> None:
-    """Replaces the content of tables, each given as its partitions, once all files were checked.
+    """Replaces the content of tables, each given as its partitions.
 
     Raises:
         FileNotFoundError: If there is no such snapshot.
-        ValueError: If it is of other tables, or damaged.
+        ValueError: If it is of other tables, or a file of arrays is damaged. No table has changed.
+        tf.errors.DataLossError: If a file of a table that had a tier on an SSD is damaged. That
+            table has not changed.
     """
-    found = read_manifest(folder, name)
+    found, suffixes = _read_manifest(folder, name)
     if found != manifest:
         raise ValueError(
             f"the snapshot {name!r} in {folder!r} is of {found}, but the tables are {manifest}; "
             "load it into tables like those that were saved"
         )
-    contents = [read_table(folder, name, manifest, index) for index in range(len(tables))]
-    for index, (parts, arrays) in enumerate(zip(tables, contents, strict=True)):
-        check_fits(parts[0], len(arrays["keys"]), _table(_path(folder, name), index))
-    for parts, arrays in zip(tables, contents, strict=True):
-        dtype = parts[0].dtype.as_numpy_dtype
-        for key in {"values", "initializer_matrix"} & set(arrays):
-            arrays[key] = arrays[key].astype(dtype)
-        replace_arrays(parts, arrays)
+    prefixes = [_table(_path(folder, name), index) for index in range(len(tables))]
+    contents = {
+        index: read_table(folder, name, manifest, index)
+        for index, of_table in enumerate(suffixes)
+        if of_table == [_ARRAYS]
+    }
+    for index, arrays in contents.items():
+        check_fits(tables[index][0], len(arrays["keys"]), prefixes[index] + _ARRAYS)
+    for index, parts in enumerate(tables):
+        if index in contents:
+            _replace(parts, contents.pop(index))
+        else:
+            _restore(parts, prefixes[index], suffixes[index])
+
+
+def _replace(parts: Sequence[Any], arrays: dict[str, np.ndarray]) -> None:
+    dtype = parts[0].dtype.as_numpy_dtype
+    for key in {"values", "initializer_matrix"} & set(arrays):
+        arrays[key] = arrays[key].astype(dtype)
+    replace_arrays(parts, arrays)
+
+
+def _restore(parts: Sequence[Any], prefix: str, suffixes: list[str]) -> None:
+    evaluated(lambda: side_files.restore(parts, tf.constant(prefix), tf.constant(suffixes)))
