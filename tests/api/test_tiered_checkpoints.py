@@ -1,6 +1,7 @@
 """Checkpoints of tables with a tier on an SSD: files of RocksDB's, that go where others go."""
 
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -201,3 +202,17 @@ def test_a_file_that_is_gone_is_named(tmp_path):
     with pytest.raises(tf.errors.DataLossError, match=f"{cold[0].name} is missing"):
         tf.train.Checkpoint(t=table).read(path)
     assert_same_rows(rows_of(table), want)
+
+
+def test_a_folder_that_is_gone_is_made_anew_by_a_restore(tmp_path):
+    table = filled(tmp_path / "ssd")
+    checkpoint = tf.train.Checkpoint(t=table)
+    path = checkpoint.write(str(tmp_path / "saved"))
+    want = rows_of(table)
+    shutil.rmtree(tmp_path / "ssd")
+    with pytest.raises(tf.errors.FailedPreconditionError, match=f"{tmp_path}/ssd/filled"):
+        checkpoint.write(str(tmp_path / "other"))
+    checkpoint.read(path)
+    assert_same_rows(rows_of(table), want)
+    add(table, 1)
+    checkpoint.write(path)
