@@ -34,6 +34,8 @@ TIER_STATISTICS = (
     "cold_reads",
     "cold_bytes_read",
     "cold_puts",
+    "cold_bytes_put",
+    "cold_bytes_written",
     "cold_bytes",
 )
 STATISTICS = (

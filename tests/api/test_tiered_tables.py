@@ -59,6 +59,9 @@ def test_trains_as_in_memory(name, num_partitions, tmp_path):
     assert counted["demotions"] > 10_000
     assert counted["cold_hits"] > 10_000
     assert counted["cold_bytes_read"] > 0
+    row_bytes = 16 + 4 * DIM * {"adagrad": 2, "adam": 3}[name]
+    assert counted["cold_bytes_put"] == counted["cold_puts"] * row_bytes
+    assert counted["cold_bytes_written"] > 0
     assert counters(tables[0])["demotions"] == 0
 
 

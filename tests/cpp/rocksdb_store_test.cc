@@ -140,6 +140,37 @@ TEST_F(RocksDbStoreTest, ReadsOfTheDiskAreCounted) {
   EXPECT_LT(statistics.num_disk_reads, 400);
 }
 
+// What this process has given to write calls.
+int64_t WrittenByProcess() {
+  std::ifstream file("/proc/self/io");
+  std::string name;
+  int64_t bytes = 0;
+  while (file >> name >> bytes && name != "wchar:") continue;
+  return bytes;
+}
+
+TEST_F(RocksDbStoreTest, WritesOfTheDiskAreCounted) {
+  constexpr int64_t kRows = 20000, kValueBytes = 500, kRounds = 8;
+  const int64_t before = WrittenByProcess();
+  const StorePtr store = Opened(OptionsOf(kValueBytes));
+  for (int64_t round = 0; round < kRounds; ++round) {
+    ASSERT_TRUE(IsOk(Put(RowsOf(0, kRows, kValueBytes, round), store.get())));
+  }
+  ASSERT_TRUE(IsOk(store->Flush()));
+  int64_t written = -1, by_process = 0;
+  while (written != by_process) {  // merges may still run
+    written = by_process;
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    by_process = WrittenByProcess() - before;
+  }
+  const ColdStoreStatistics statistics = store->Statistics();
+  EXPECT_EQ(statistics.put_bytes, kRounds * kRows * (kValueBytes + 8));
+  EXPECT_GT(statistics.disk_bytes_written, statistics.put_bytes);
+  // To half a unit of what RocksDB tells, and its lists of files.
+  EXPECT_NEAR(static_cast<double>(statistics.disk_bytes_written), static_cast<double>(by_process),
+              6e6 + 0.02 * static_cast<double>(by_process));
+}
+
 // A small file system of its own, or nothing where one may not mount.
 class FullDisk : public RocksDbStoreTest {
  protected:

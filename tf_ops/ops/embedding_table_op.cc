@@ -255,7 +255,7 @@ resource: handle of the table.
 names: `[k]` size, filtered, memory_bytes, index_probes, hits, misses, inserts, refusals,
   not_admitted, evictions, expirations, erasures, which docs/embedding_variable.md explains, and
   demotions, written_back, leaving, cold_gets, cold_hits, cold_reads, cold_bytes_read, cold_puts,
-  cold_bytes, which docs/storage_tiers.md explains.
+  cold_bytes_put, cold_bytes_written, cold_bytes, which docs/storage_tiers.md explains.
 values: `[k]` their values since the table was made.
 )doc");
 

@@ -78,6 +78,7 @@ ColdStoreStatistics ColdStore::Statistics() const {
   statistics.num_gets = num_gets_;
   statistics.num_found = num_found_;
   statistics.num_puts = num_puts_;
+  statistics.put_bytes = num_puts_ * (value_bytes_ + static_cast<int64_t>(sizeof(int64_t)));
   statistics.num_erases = num_erases_;
   AddStatistics(&statistics);
   return statistics;

@@ -27,16 +27,19 @@ struct ColdStoreOptions {
   int num_readers = 32;
 };
 
-// Since the store was opened, but for the last two.
+// Since the store was opened, but for the last two. What is written of one put is
+// disk_bytes_written / put_bytes, once files have been merged a while.
 struct ColdStoreStatistics {
-  int64_t num_gets = 0;         // keys that were asked for
-  int64_t num_found = 0;        // of these
-  int64_t num_puts = 0;         // rows
-  int64_t num_erases = 0;       // keys
-  int64_t num_disk_reads = 0;   // of MultiGet, that neither cache nor write buffer could answer
-  int64_t disk_bytes_read = 0;  // by these
-  int64_t disk_bytes = 0;       // of the files, now
-  int64_t memory_bytes = 0;     // held by the store, now
+  int64_t num_gets = 0;            // keys that were asked for
+  int64_t num_found = 0;           // of these
+  int64_t num_puts = 0;            // rows
+  int64_t put_bytes = 0;           // of these, with their keys
+  int64_t num_erases = 0;          // keys
+  int64_t num_disk_reads = 0;      // of MultiGet, that neither cache nor write buffer could answer
+  int64_t disk_bytes_read = 0;     // by these
+  int64_t disk_bytes_written = 0;  // into files of rows, and again where files are merged
+  int64_t disk_bytes = 0;          // of the files, now
+  int64_t memory_bytes = 0;        // held by the store, now
 };
 
 // Rows of a fixed number of bytes by int64 key, in files below DRAM. All calls are batches.

@@ -424,6 +424,8 @@ void ColdTier::AddStatistics(TableStatistics* statistics) const {
   statistics->cold_reads = of_store.num_disk_reads;
   statistics->cold_bytes_read = of_store.disk_bytes_read;
   statistics->cold_puts = of_store.num_puts;
+  statistics->cold_bytes_put = of_store.put_bytes;
+  statistics->cold_bytes_written = of_store.disk_bytes_written;
   statistics->cold_bytes = of_store.disk_bytes;
 }
 

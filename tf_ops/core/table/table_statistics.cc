@@ -29,6 +29,8 @@ constexpr Field kFields[] = {
     {"cold_reads", &TableStatistics::cold_reads},
     {"cold_bytes_read", &TableStatistics::cold_bytes_read},
     {"cold_puts", &TableStatistics::cold_puts},
+    {"cold_bytes_put", &TableStatistics::cold_bytes_put},
+    {"cold_bytes_written", &TableStatistics::cold_bytes_written},
     {"cold_bytes", &TableStatistics::cold_bytes},
 };
 

@@ -30,8 +30,10 @@ struct TableStatistics {
   int64_t cold_hits = 0;     // of these, had a row there
   int64_t cold_reads = 0;    // of these, neither its cache nor its buffer could answer
   int64_t cold_bytes_read = 0;
-  int64_t cold_puts = 0;   // rows that it got
-  int64_t cold_bytes = 0;  // of its files
+  int64_t cold_puts = 0;           // rows that it got
+  int64_t cold_bytes_put = 0;      // of these
+  int64_t cold_bytes_written = 0;  // to the disk, by flushes and merges
+  int64_t cold_bytes = 0;          // of its files
 
   TableStatistics& operator+=(const TableStatistics& other);
 };
