@@ -43,6 +43,10 @@ ATTRS = {
     "initializer_b": FLOATS,
     "initializer_matrix": (b"", b"x", b"\0" * 4 * DIM, b"\xff" * 8 * DIM),
     "shared_name": ("made",),
+    "storage_path": ("", "/dev/null"),
+    "storage_name": ("", "made", "a/../b", "x" * 1000),
+    "dram_bytes": (0, -1, 4 << 20, 16 << 20, 2**63 - 1, -(2**63)),
+    "cache_strategy": ("lru", "lfu", "fifo"),
 }
 # Attributes with an entry for each column of a group, or each table.
 LIST_ATTRS = {

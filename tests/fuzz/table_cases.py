@@ -4,6 +4,10 @@ A call finds the table that the calls before it have left. So a check looks at w
 given, what it returned and what the table holds now, and at no history.
 """
 
+import functools
+import pathlib
+import tempfile
+
 import numpy as np
 import tensorflow as tf
 
@@ -31,6 +35,22 @@ TABLES = {
     "full": {"max_capacity": 4},
     "lru": {"max_capacity": 4, "eviction": "lru", "check_mode": "ignore"},
 }
+
+
+@functools.cache
+def folder():
+    """On the SSD; it is removed when the process ends."""
+    return tempfile.TemporaryDirectory()
+
+
+# Of 16 shards each has one row in memory: two keys of a shard take turns on the disk.
+ROWS_IN_MEMORY = (4 << 20) + 6 * 1024 + 1024
+if (pathlib.Path(fe.__file__).parent / "_cold_store_rocksdb.so").exists():
+    TABLES["ssd"] = {
+        **{"storage_path": folder().name, "storage_name": "", "dram_bytes": ROWS_IN_MEMORY},
+        "cache_strategy": "lru",
+    }
+ROOMY = [name for name in TABLES if name != "full"]  # refuse no key
 ATTRS = {"dtype": tf.float32, "dim": DIM, "initializer": "debug"}
 TYPES = {"dtype": tf.float32, "slot_dtype": tf.float32}
 
@@ -102,7 +122,7 @@ def make_lookup(rng):
     keys = keys_of(rng)
     counts = rng.integers(0, 3, len(keys) * rng.integers(2)).astype(np.int32)
     # A full table refuses keys by an error, which is no wrong answer: a bound that does not.
-    name = str(rng.choice([name for name in TABLES if name != "full"]))
+    name = str(rng.choice(ROOMY))
     handle = fe.raw_ops.EmbeddingVariableHandle(shared_name=name, **ATTRS, **TABLES[name])
     return {
         "resource": handle,
@@ -131,7 +151,7 @@ def check_lookup(args, got):
 
 def make_upsert(rng):
     keys = keys_of(rng)
-    name = str(rng.choice(["plain", "counter", "bloom", "lru"]))
+    name = str(rng.choice(ROOMY))
     handle = fe.raw_ops.EmbeddingVariableHandle(shared_name=name, **ATTRS, **TABLES[name])
     values = rng.integers(-9, 9, [len(keys), DIM]).astype(np.float32)
     return {"resource": handle, "keys": keys, "values": values}
@@ -248,7 +268,7 @@ def check_apply(args, got):
 
 
 def make_serving_change(rng):
-    names = rng.choice(["plain", "counter", "bloom", "lru"], rng.integers(1, 3), replace=False)
+    names = rng.choice(ROOMY, rng.integers(1, 3), replace=False)
     keys = [keys_of(rng) for _ in names]
     count = int(rng.integers(3))
     return {
@@ -288,7 +308,8 @@ def check_export(args, got):
 
 def make_import(rng):
     """Into a table without a bound or a Bloom filter, which a content must fit."""
-    handle = fe.raw_ops.EmbeddingVariableHandle(shared_name="plain", **ATTRS)
+    name = str(rng.choice([name for name in ("plain", "ssd") if name in TABLES]))
+    handle = fe.raw_ops.EmbeddingVariableHandle(shared_name=name, **ATTRS, **TABLES[name])
     content = export(handle)
     # Rows in any order are legal.
     order = rng.permutation(len(content["keys"]))
