@@ -89,7 +89,9 @@ TEST_P(AnyStoreFilesTest, SavesAndRestores) {
       ASSERT_TRUE(IsOk(Restore({path_}, restored.get())));
       EXPECT_EQ(restored->size(), 8800);
       const bool is_adopted = is_tiered && !as_one_file;
-      EXPECT_TRUE(!is_adopted || restored->Statistics().cold_puts <= num_puts) << "row by row";
+      const int64_t num_more = restored->Statistics().cold_puts - num_puts;
+      EXPECT_TRUE(!is_adopted || num_more < 1000) << num_more << " were put, row by row";
+      EXPECT_GE(num_more, 0) << "the counts of the store before are gone";
       EXPECT_TRUE(ContentsOf(*restored) == want);
       // And goes on as the other.
       const auto other = MakeTable(InDram(config));

@@ -32,6 +32,17 @@ int64_t MaxRows(int64_t dram_bytes, int64_t row_bytes) {
   return bytes / (row_bytes + kIndexBytes);
 }
 
+// What a store has counted; not what it has.
+void AddCounts(const ColdStoreStatistics& of_store, TableStatistics* statistics) {
+  statistics->cold_gets += of_store.num_gets;
+  statistics->cold_hits += of_store.num_found;
+  statistics->cold_reads += of_store.num_disk_reads;
+  statistics->cold_bytes_read += of_store.disk_bytes_read;
+  statistics->cold_puts += of_store.num_puts;
+  statistics->cold_bytes_put += of_store.put_bytes;
+  statistics->cold_bytes_written += of_store.disk_bytes_written;
+}
+
 }  // namespace
 
 // The keys of a batch that are read from the store at once. They are claimed as long as it lives.
@@ -167,6 +178,7 @@ Status ColdTier::OpenStore(const RowLayout& layout, const std::string& checkpoin
 void ColdTier::UseStore(RowLayout layout, std::unique_ptr<ColdStore> store) {
   layout_ = std::move(layout);
   row_bytes_ = layout_.row_bytes();
+  if (store_ != nullptr) AddCounts(store_->Statistics(), &of_earlier_stores_);
   store_ = std::move(store);
   const int64_t num_shards = static_cast<int64_t>(shards_.size());
   const int64_t max_rows = MaxRows(config_.dram_bytes, row_bytes_) / num_shards;
@@ -418,15 +430,10 @@ Status ColdTier::Clear(const RowLayout& layout) {
 
 void ColdTier::AddStatistics(TableStatistics* statistics) const {
   const ColdStoreStatistics of_store = store_->Statistics();
+  *statistics += of_earlier_stores_;
+  AddCounts(of_store, statistics);
   statistics->memory_bytes += of_store.memory_bytes;
-  statistics->cold_gets = of_store.num_gets;
-  statistics->cold_hits = of_store.num_found;
-  statistics->cold_reads = of_store.num_disk_reads;
-  statistics->cold_bytes_read = of_store.disk_bytes_read;
-  statistics->cold_puts = of_store.num_puts;
-  statistics->cold_bytes_put = of_store.put_bytes;
-  statistics->cold_bytes_written = of_store.disk_bytes_written;
-  statistics->cold_bytes = of_store.disk_bytes;
+  statistics->cold_bytes += of_store.disk_bytes;
 }
 
 }  // namespace fused_embedding

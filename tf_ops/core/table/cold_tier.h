@@ -108,6 +108,7 @@ class ColdTier {
   RowLayout layout_;
   std::atomic<int64_t> row_bytes_{0};
   std::unique_ptr<ColdStore> store_;
+  TableStatistics of_earlier_stores_;
   std::atomic<int64_t> num_leaving_{0};
 
   std::mutex write_mutex_;    // one writes at a time
