@@ -199,6 +199,21 @@ TEST_F(FaultyTierTest, ManyThreadsWorkOnTheSameRows) {
 }
 
 // Keys that go and come while saves write what is in DRAM, and others push them out of it.
+// One of more rows than may wait for a store that is slow.
+TEST_F(FaultyTierTest, ALargeBatchWaitsForRoom) {
+  const auto table = MakeSlowTable(500);
+  std::atomic<bool> is_done{false};
+  int64_t most = 0;
+  std::thread watcher([&] {
+    while (!is_done) most = std::max(most, table->Statistics().leaving);
+  });
+  Train(table.get(), Range(0, 30000));
+  is_done = true;
+  watcher.join();
+  EXPECT_GT(most, 0);
+  EXPECT_LT(most, 3 * 1024) << "of 30,000 rows; a part of a batch has 1024";
+}
+
 TEST_F(FaultyTierTest, KeysThatAreErasedAndMadeAgain) {
   const auto table = MakeSlowTable(300);
   std::atomic<int> num_working{3};

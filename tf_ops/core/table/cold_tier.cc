@@ -203,7 +203,11 @@ Status ColdTier::RunMissing(MissingKeys* missing, RowUse use, const ShardBody& b
         FE_RETURN_IF_ERROR(fetch.Get());
         FE_RETURN_IF_ERROR(Land(&fetch, missing, body));
       }
-      if (missing->empty() || !is_any_foreign) continue;
+      if (missing->empty()) return Status();
+      // A batch may bring more rows than there is room for. Where they cannot be written, it goes
+      // on, as it is done in part; the next one says so.
+      static_cast<void>(WaitForRoom());
+      if (!is_any_foreign) continue;
       lock.lock();
       // Of others than this batch, whose own release is the one.
       released_.wait(lock, [&] { return num_releases_ > num_releases + 1; });
