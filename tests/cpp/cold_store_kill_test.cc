@@ -1,20 +1,12 @@
 // Processes that are killed while they write: what is left is their last checkpoint, whole.
 
-#include <spawn.h>
-#include <sys/wait.h>
-
-#include <csignal>
-#include <cstdlib>
-
 #include "tests/cpp/cold_store_testing.h"
+#include "tests/cpp/killed_process.h"
 
 namespace fused_embedding {
 namespace {
 
 constexpr int64_t kNumKeys = 1500, kValueBytes = 300;
-// What the writer says once its store is open, and after each round.
-constexpr char kSign = '#';
-constexpr char kFolderVariable[] = "FE_COLD_STORE_TO_KILL";
 
 // Round r writes every third key, but erases one in eleven of these.
 bool IsOfRound(int64_t key, int64_t round) { return key % 3 == round % 3; }
@@ -62,43 +54,17 @@ class ColdStoreKill : public ColdStoreTest {
  protected:
   ColdStoreKill() : ColdStoreTest("rocksdb") {}
 
-  // Starts DISABLED_Writer in a process of its own: RocksDB's threads do not come along with a
-  // fork. It is killed at a moment drawn at random, after up to two checkpoints.
+  // DISABLED_Writer is killed at a moment drawn at random, after up to two checkpoints.
   void RunAndKill(Random* random) const {
-    setenv(kFolderVariable, Path("").c_str(), 1);
-    int ready[2];
-    ASSERT_EQ(pipe(ready), 0);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, ready[1], STDOUT_FILENO);
-    posix_spawn_file_actions_addclose(&actions, ready[0]);
-    std::string program = "core_tests", tests = "--gtest_filter=ColdStoreKill.DISABLED_Writer",
-                disabled = "--gtest_also_run_disabled_tests", brief = "--gtest_brief=1";
-    char* const arguments[] = {program.data(), tests.data(), disabled.data(), brief.data(),
-                               nullptr};
-    pid_t process = 0;
-    ASSERT_EQ(posix_spawn(&process, "/proc/self/exe", &actions, nullptr, arguments, environ), 0);
-    posix_spawn_file_actions_destroy(&actions);
-    close(ready[1]);
-    const int64_t num_signs = RandomInt(random, 1, 3);
-    std::string output;
-    char byte = 0;
-    while (std::count(output.begin(), output.end(), kSign) < num_signs &&
-           read(ready[0], &byte, 1) == 1) {
-      output += byte;
-    }
-    EXPECT_EQ(std::count(output.begin(), output.end(), kSign), num_signs) << output;
+    KilledProcess writer("ColdStoreKill.DISABLED_Writer", Path(""));
+    writer.WaitForSigns(RandomInt(random, 1, 3));
     std::this_thread::sleep_for(std::chrono::microseconds(RandomInt(random, 0, 30000)));
-    EXPECT_EQ(kill(process, SIGKILL), 0);
-    int status = 0;
-    waitpid(process, &status, 0);
-    EXPECT_TRUE(WIFSIGNALED(status)) << "the writer ended by itself";
-    close(ready[0]);
+    writer.Kill();
   }
 };
 
 TEST_F(ColdStoreKill, DISABLED_Writer) {
-  const char* folder = std::getenv(kFolderVariable);
+  const char* folder = FolderToKillIn();
   ASSERT_NE(folder, nullptr) << "run by LeavesTheLastCheckpoint";
   const std::set<int64_t> rounds = RoundsIn(folder);
   int64_t round = rounds.empty() ? 0 : *rounds.rbegin();
@@ -107,7 +73,7 @@ TEST_F(ColdStoreKill, DISABLED_Writer) {
   if (round > 0) options.checkpoint = folder + NameAfter(round);
   const StorePtr store = Opened(options);
   ASSERT_NE(store, nullptr);
-  ASSERT_EQ(write(STDOUT_FILENO, &kSign, 1), 1);
+  Sign();
   while (!HasFailure()) {
     WriteRound(++round, store.get());
     EXPECT_EQ(Got({0, 3, 6}, store.get()).count(1), 0u);
@@ -116,7 +82,7 @@ TEST_F(ColdStoreKill, DISABLED_Writer) {
     }
     EXPECT_TRUE(IsOk(store->Checkpoint(folder + NameAfter(round))));
     fs::remove_all(folder + NameAfter(round - 2));
-    EXPECT_EQ(write(STDOUT_FILENO, &kSign, 1), 1);
+    Sign();
   }
 }
 

@@ -118,8 +118,14 @@ class MemoryColdStore final : public ColdStore {
   Rows rows_;
 };
 
+// Calls that have begun and not ended, by what they do.
+struct CallsInFlight {
+  std::atomic<int32_t> reads{0}, writes{0}, scans{0};
+};
+
 // What a FaultyColdStore does to calls, which may be changed while it is in use.
 struct Faults {
+  CallsInFlight* in_flight = nullptr;          // counts them there
   std::atomic<int64_t> calls_until_error{-1};  // this many succeed, the next fails; < 0: none
   std::atomic<int64_t> free_bytes{-1};         // puts of more rows than fit fail; < 0: no limit
   std::atomic<int64_t> rows_until_tear{-1};    // of the put that fails, these are written
@@ -134,14 +140,17 @@ class FaultyColdStore final : public ColdStore {
       : ColdStore(options), store_(std::move(store)), faults_(faults) {}
 
   Status Scan(const Visit& visit) override {
+    const Counted counted(*faults_, &CallsInFlight::scans);
     FE_RETURN_IF_ERROR(Begin("read"));
     return store_->Scan(visit);
   }
   Status Flush() override {
+    const Counted counted(*faults_, &CallsInFlight::writes);
     FE_RETURN_IF_ERROR(Begin("flush"));
     return store_->Flush();
   }
   Status Checkpoint(const std::string& path) override {
+    const Counted counted(*faults_, &CallsInFlight::scans);
     FE_RETURN_IF_ERROR(Begin("make a checkpoint of"));
     return store_->Checkpoint(path);
   }
@@ -156,11 +165,32 @@ class FaultyColdStore final : public ColdStore {
   }
 
  private:
+  // As long as it lives.
+  class Counted {
+   public:
+    using Count = std::atomic<int32_t>;
+
+    Counted(const Faults& faults, Count CallsInFlight::* count)
+        : count_(faults.in_flight == nullptr ? nullptr : &(faults.in_flight->*count)) {
+      if (count_ != nullptr) ++*count_;
+    }
+    ~Counted() {
+      if (count_ != nullptr) --*count_;
+    }
+    Counted(const Counted&) = delete;
+    Counted& operator=(const Counted&) = delete;
+
+   private:
+    Count* const count_;
+  };
+
   Status Get(Span<const int64_t> keys, char* values, bool* found) override {
+    const Counted counted(*faults_, &CallsInFlight::reads);
     FE_RETURN_IF_ERROR(Begin("read"));
     return store_->MultiGet(keys, {values, keys.size * value_bytes()}, {found, keys.size});
   }
   Status Put(Span<const int64_t> keys, const char* values) override {
+    const Counted counted(*faults_, &CallsInFlight::writes);
     Status status = Begin("write");
     const int64_t bytes = keys.size * value_bytes();
     if (status.ok() && faults_->free_bytes >= 0) {
@@ -178,6 +208,7 @@ class FaultyColdStore final : public ColdStore {
     return status;
   }
   Status Remove(Span<const int64_t> keys) override {
+    const Counted counted(*faults_, &CallsInFlight::writes);
     FE_RETURN_IF_ERROR(Begin("write"));
     return store_->Erase(keys);
   }
