@@ -107,30 +107,35 @@ inline RowHeader HeaderOf(const std::string& row) {
   return header;
 }
 
-inline TableContents ContentsOf(const EmbeddingTable& table) {
-  TableContents contents;
+// An error where the rows of a store below cannot be read.
+inline Status ReadContents(const EmbeddingTable& table, TableContents* contents) {
   for (int64_t shard = 0; shard < table.num_shards(); ++shard) {
     RowLayout layout;
     std::vector<char> rows;
     FilteredKeys filtered;
-    EXPECT_TRUE(IsOk(table.CopyShard(shard, &layout, &rows, &filtered)));
+    FE_RETURN_IF_ERROR(table.CopyShard(shard, &layout, &rows, &filtered));
     const size_t row_bytes = static_cast<size_t>(layout.row_bytes());
     EXPECT_EQ(rows.size() % row_bytes, 0u);
     for (size_t begin = 0; begin < rows.size(); begin += row_bytes) {
       const std::string row(rows.data() + begin, row_bytes);
-      EXPECT_TRUE(contents.rows.emplace(HeaderOf(row).key, row).second) << "a key has two rows";
+      EXPECT_TRUE(contents->rows.emplace(HeaderOf(row).key, row).second) << "a key has two rows";
     }
     for (size_t i = 0; i < filtered.keys.size(); ++i) {
-      contents.filtered[filtered.keys[i]] = {filtered.frequencies[i], filtered.versions[i]};
+      contents->filtered[filtered.keys[i]] = {filtered.frequencies[i], filtered.versions[i]};
     }
   }
-  EXPECT_TRUE(IsOk(table.CopyCold([&](const RowLayout& layout, Span<const char> rows) {
+  return table.CopyCold([&](const RowLayout& layout, Span<const char> rows) {
     for (const char* row = rows.begin(); row != rows.end(); row += layout.row_bytes()) {
       const std::string bytes(row, static_cast<size_t>(layout.row_bytes()));
-      EXPECT_TRUE(contents.rows.emplace(HeaderOf(bytes).key, bytes).second) << "twice";
+      EXPECT_TRUE(contents->rows.emplace(HeaderOf(bytes).key, bytes).second) << "twice";
     }
     return Status();
-  })));
+  });
+}
+
+inline TableContents ContentsOf(const EmbeddingTable& table) {
+  TableContents contents;
+  EXPECT_TRUE(IsOk(ReadContents(table, &contents)));
   return contents;
 }
 
