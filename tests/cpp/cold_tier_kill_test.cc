@@ -273,6 +273,7 @@ class ColdTierKill : public ColdStoreTest {
 
 TEST_F(ColdTierKill, DISABLED_Trainer) {
   ASSERT_NE(FolderToKillIn(), nullptr) << "run by LeavesTheLastSave";
+  fs::remove(Path(""));  // of this process, which does not come to TearDown
   const std::string folder = FolderToKillIn();
   const SharedFile file(folder + "shared");
   Shared* shared = file.get();
@@ -322,7 +323,7 @@ TEST_F(ColdTierKill, LeavesTheLastSave) {
     EXPECT_GT(num_in_[phase], 0) << "never killed in " << kPhaseNames[phase];
     counts += std::string(", \"") + kPhaseNames[phase] + "\": " + std::to_string(num_in_[phase]);
   }
-  EXPECT_GT(num_advanced_, num_kills / 4) << "the trainer never gets to a save";
+  EXPECT_GT(num_advanced_, num_kills / 8) << "the trainer never gets to a save";
   if (given == nullptr) return;
   std::printf("{\"kills\": %d, \"saves\": %d%s}\n", num_kills, static_cast<int>(last_save_),
               counts.c_str());
