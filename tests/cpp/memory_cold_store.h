@@ -127,9 +127,19 @@ struct CallsInFlight {
 struct Faults {
   CallsInFlight* in_flight = nullptr;          // counts them there
   std::atomic<int64_t> calls_until_error{-1};  // this many succeed, the next fails; < 0: none
+  std::atomic<bool> is_broken{false};          // all fail
   std::atomic<int64_t> free_bytes{-1};         // puts of more rows than fit fail; < 0: no limit
   std::atomic<int64_t> rows_until_tear{-1};    // of the put that fails, these are written
   std::atomic<int64_t> latency_us{0};          // of each call
+
+  // Of a call to the store `path`.
+  Status Begin(const char* action, const std::string& path) {
+    std::this_thread::sleep_for(std::chrono::microseconds(latency_us));
+    const bool fails_now = calls_until_error >= 0 && calls_until_error-- == 0;
+    if (!fails_now && !is_broken) return Status();
+    return MakeStatus(StatusCode::kFailedPrecondition, "cannot ", action, " cold store ", path,
+                      ": Input/output error");
+  }
 };
 
 // Passes calls on to another store, or fails as that would.
@@ -213,12 +223,7 @@ class FaultyColdStore final : public ColdStore {
     return store_->Erase(keys);
   }
 
-  Status Begin(const char* action) {
-    std::this_thread::sleep_for(std::chrono::microseconds(faults_->latency_us));
-    if (faults_->calls_until_error < 0 || faults_->calls_until_error-- > 0) return Status();
-    return MakeStatus(StatusCode::kFailedPrecondition, "cannot ", action, " cold store ", path(),
-                      ": Input/output error");
-  }
+  Status Begin(const char* action) { return faults_->Begin(action, path()); }
 
   const std::unique_ptr<ColdStore> store_;
   Faults* const faults_;
