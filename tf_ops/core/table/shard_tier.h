@@ -31,7 +31,7 @@ struct LeavingRows {
 
 // What a shard has beside its rows where a cold store is below them. A key's row is the first of
 //   in DRAM (TableShard::rows_), waiting, writing, in the store;
-// the ones behind it are older.
+// the ones behind it are older. A row in DRAM is dirty where an older one is on its way.
 struct ShardTier {
   ShardTier(uint64_t hash_key, double max_load, int64_t row_bytes)
       : waiting(hash_key, max_load, row_bytes), writing(hash_key, max_load, row_bytes) {}

@@ -154,7 +154,7 @@ class TableShard {
   // What waits is being written from then on, unless a write that failed comes first.
   void TakeLeaving();
   // So are up to `max_rows` rows in DRAM that the store lacks, of those from number `begin` on;
-  // returns the number after them. They stay.
+  // returns the number after them. They stay. Right after TakeLeaving: nothing may wait.
   int64_t TakeDirty(int64_t begin, int64_t max_rows);
   int64_t num_row_numbers() const { return rows_.slab().num_rows(); }
   // What is being written, as long as ForgetWritten is not called.

@@ -67,7 +67,8 @@ int64_t TableShard::SplitResident(const ShardKeys& keys, RowUse use) {
   return Partition(keys, [&](int64_t i) { return numbers[static_cast<size_t>(i)] != kNoRow; });
 }
 
-// A row that was on its way to the store and is in DRAM again.
+// A row that was on its way to the store and is in DRAM again. What is on its way stays so: a save
+// may have passed the number that the row gets here.
 void TableShard::ComeBack(int64_t key, uint64_t hash, const char* row) {
   const uint32_t number = rows_.Insert(key, hash);
   CopyRow(row, layout_.row_bytes(), number, &rows_);
@@ -95,9 +96,6 @@ bool TableShard::Claim(const ShardKeys& keys, const void* owner, std::vector<int
     if (waits != kNoRow || is_written != kNoRow) {
       ReserveOrThrow(1, &rows_);
       ComeBack(key, hash, waits != kNoRow ? waiting.rows.row(waits) : writing.rows.row(is_written));
-      if (waits == kNoRow) continue;
-      waiting.rows.Erase(waits);
-      --*tier_->num_leaving;
       continue;
     }
     tier_->claims.emplace(key, owner);
@@ -139,11 +137,13 @@ void TableShard::Trim() {
       const int64_t key = rows_.header(number)->key;
       const uint64_t hash = rows_.Hash(key);
       KeyedRows& waiting = tier_->waiting.rows;
-      if (!waiting.Reserve(1).ok()) return;  // another batch will try
-      CopyRow(rows_.row(number), layout_.row_bytes(), waiting.Insert(key, hash), &waiting);
+      if (!waiting.Reserve(1).ok()) return;     // another batch will try
+      uint32_t copy = waiting.Find(key, hash);  // it came back from there
       const uint32_t erased = tier_->waiting.erased.Find(key, hash);
+      *tier_->num_leaving += copy == kNoRow && erased == kNoRow;
+      if (copy == kNoRow) copy = waiting.Insert(key, hash);
       if (erased != kNoRow) tier_->waiting.erased.Erase(erased);
-      *tier_->num_leaving += erased == kNoRow;
+      CopyRow(rows_.row(number), layout_.row_bytes(), copy, &waiting);
       ++statistics_.written_back;
     }
     rows_.Erase(number);
@@ -157,11 +157,13 @@ void TableShard::EraseRow(uint32_t number) {
   if (tier_ != nullptr) {
     const int64_t key = rows_.header(number)->key;
     const uint64_t hash = rows_.Hash(key);
-    KeyedRows& erased = tier_->waiting.erased;
-    if (erased.Find(key, hash) == kNoRow) {
-      ReserveOrThrow(1, &erased);
-      *erased.header(erased.Insert(key, hash)) = {key, 0, 0};
-      ++*tier_->num_leaving;
+    LeavingRows& waiting = tier_->waiting;
+    if (waiting.erased.Find(key, hash) == kNoRow) {
+      ReserveOrThrow(1, &waiting.erased);
+      const uint32_t copy = waiting.rows.Find(key, hash);  // it came back from there
+      *tier_->num_leaving += copy == kNoRow;
+      if (copy != kNoRow) waiting.rows.Erase(copy);
+      *waiting.erased.header(waiting.erased.Insert(key, hash)) = {key, 0, 0};
     }
   }
   rows_.Erase(number);
