@@ -2,9 +2,8 @@
 // has, and whenever they are looked at: an error names the path, or the rows are those that were
 // saved.
 
-#include "tests/cpp/cold_store_testing.h"
+#include "tests/cpp/cold_tier_testing.h"
 #include "tests/cpp/damaged_files.h"
-#include "tests/cpp/table_testing.h"
 #include "tf_ops/core/checkpoint/checkpoint.h"
 
 namespace fused_embedding {
@@ -32,20 +31,12 @@ class ColdTierDamage : public ColdStoreTest, public ::testing::WithParamInterfac
     want_values_ = LookUp(table.get(), keys_, {{}, -1, false}).values;
   }
 
-  static TableConfig ConfigInDram() {
-    TableConfig config = TestConfig();
-    config.layout.dim = 8;
-    config.num_shards = 4;
-    return config;
-  }
   // Most of whose rows are in its store.
   std::unique_ptr<EmbeddingTable> MakeTiered(const std::string& name) const {
-    TableConfig config = ConfigInDram();
+    TableConfig config = TieredConfig(Path(name), 64 << 10);
     config.storage.open = [this](const ColdStoreOptions& options, StorePtr* store) {
       return Open(options, store);
     };
-    config.storage.path = Path(name);
-    config.storage.dram_bytes = (int64_t{4} << 20) + (64 << 10);
     return MakeTable(config);
   }
 
@@ -154,8 +145,14 @@ TEST_P(ColdTierDamage, OfASaveIsNamedOrHarmless) {
   EXPECT_GT(MutateAndRestore(48, MakeTiered("restored").get()), 20);
 }
 
-TEST_P(ColdTierDamage, OfASaveThatATableInDramReads) {
-  EXPECT_GT(MutateAndRestore(16, MakeTable(ConfigInDram()).get()), 7);
+// What a table in DRAM reads is in RocksDB.
+class RocksDbTierDamage : public ColdTierDamage {};
+INSTANTIATE_TEST_SUITE_P(Stores, RocksDbTierDamage, ::testing::Values("rocksdb"));
+
+TEST_P(RocksDbTierDamage, OfASaveThatATableInDramReads) {
+  TableConfig config = TieredConfig("");
+  config.storage = StorageConfig();
+  EXPECT_GT(MutateAndRestore(16, MakeTable(config).get()), 7);
 }
 
 TEST_P(ColdTierDamage, AFileThatIsGoneIsNamed) {

@@ -2,19 +2,12 @@
 // breaks for a while: the error names the path, nothing is lost, and the next try does the same as
 // in a table in DRAM.
 
-#include "tests/cpp/cold_store_testing.h"
-#include "tests/cpp/table_testing.h"
+#include "tests/cpp/cold_tier_testing.h"
 #include "tests/cpp/temporary_folder.h"
 #include "tf_ops/core/checkpoint/checkpoint.h"
 
 namespace fused_embedding {
 namespace {
-
-Ints Range(int64_t begin, int64_t end) {
-  Ints keys;
-  for (int64_t key = begin; key < end; ++key) keys.push_back(key);
-  return keys;
-}
 
 // What a table is asked for.
 struct Operation {
@@ -60,8 +53,7 @@ Status Expire(EmbeddingTable* table) {
 class ColdTierFaults : public ::testing::Test {
  protected:
   ColdTierFaults() {
-    config_.layout.dim = 8;
-    config_.num_shards = 4;
+    config_.storage = StorageConfig();
     const auto filled = MakeTable(config_);
     Fill(filled.get());
     filled_ = ContentsOf(*filled);
@@ -74,9 +66,8 @@ class ColdTierFaults : public ::testing::Test {
   }
 
   std::unique_ptr<EmbeddingTable> MakeTiered() {
-    TableConfig config = config_;
-    config.storage.path = folder_.path() + "/tier_" + std::to_string(num_tables_++);
-    config.storage.dram_bytes = (int64_t{4} << 20) + (32 << 10);
+    TableConfig config =
+        TieredConfig(folder_.path() + "/tier_" + std::to_string(num_tables_++), 32 << 10);
     config.storage.open = [this](const ColdStoreOptions& options, StorePtr* store) {
       FE_RETURN_IF_ERROR(faults_.Begin("open", options.path));
       StorePtr inner;
@@ -107,8 +98,8 @@ class ColdTierFaults : public ::testing::Test {
     fs::remove(folder_.path() + "/save");
     return SaveTable(*table, folder_.path() + "/save");
   }
-  TableContents Saved() const {
-    const auto table = MakeTable(config_);
+  TableContents Saved() {
+    const auto table = MakeTiered();
     const std::string path = folder_.path() + "/save";
     EXPECT_TRUE(IsOk(RestoreTable(SerialExec(), {{&path, 1}}, PartitionFilter(), table.get())));
     return ContentsOf(*table);
@@ -147,7 +138,7 @@ class ColdTierFaults : public ::testing::Test {
   const std::string other_path_ = folder_.path() + "/other";
   int num_tables_ = 0;
   Faults faults_;
-  TableConfig config_ = TestConfig();
+  TableConfig config_ = TieredConfig("");  // in DRAM
   TableContents filled_;
   std::unique_ptr<EmbeddingTable> other_;  // is in `other_path_`
 };
