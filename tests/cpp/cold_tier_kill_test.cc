@@ -275,6 +275,7 @@ TEST_F(ColdTierKill, DISABLED_Trainer) {
   ASSERT_NE(FolderToKillIn(), nullptr) << "run by LeavesTheLastSave";
   fs::remove(Path(""));  // of this process, which does not come to TearDown
   const std::string folder = FolderToKillIn();
+  setenv("TMPDIR", folder.c_str(), 1);  // what it leaves there goes with the test
   const SharedFile file(folder + "shared");
   Shared* shared = file.get();
   Faults faults;
