@@ -21,7 +21,7 @@ from collections.abc import Iterator
 import numpy as np
 from absl import app, flags
 
-from benchmarks import machine, results, workloads
+from benchmarks import machine, resources, results, workloads
 
 _FOLDER = flags.DEFINE_string("folder", None, "Folder on the SSD.", required=True)
 _MINUTES = flags.DEFINE_float("minutes", 120.0, "How long it trains.", lower_bound=0.1)
@@ -50,7 +50,7 @@ def main(_: list[str]) -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     record = {"schema": results.SCHEMA, **machine.provenance("benchmarks.soak")}
     series = train(Program(pathlib.Path(_FOLDER.value)))
-    drifts = {name: drift(series, name) for name in (*JUDGED, *REPORTED)}
+    drifts = {name: resources.drift(series, name) for name in (*JUDGED, *REPORTED)}
     is_flat = all(abs(drifts[name]) < _LIMIT.value for name in JUDGED)
     cell: dict[str, object] = {"phase": "adagrad", "is_flat": is_flat, "judged": list(JUDGED)}
     cell |= {"drift_percent": drifts, "seconds": series[-1]["second"]}
@@ -84,15 +84,6 @@ def train(program: "Program") -> list[dict[str, float]]:
             if len(series) % 6 == 0:
                 print(series[-1], flush=True)
     return series
-
-
-def drift(series: list[dict[str, float]], name: str) -> float:
-    """Returns what a line through the second half gains over its time, in percent of its mean."""
-    late = [point for point in series if point["second"] >= series[-1]["second"] / 2]
-    seconds = np.array([point["second"] for point in late])
-    values = np.array([point[name] for point in late], np.float64)
-    slope = np.polyfit(seconds - seconds.mean(), values, 1)[0]
-    return round(float(100 * slope * np.ptp(seconds) / values.mean()), 4)
 
 
 class Program:
@@ -154,49 +145,22 @@ class Program:
 
     def sample(self) -> dict[str, float]:
         """Returns what the process, the table and the folder have now."""
-        open_files = descriptors_below(self._folder)
-        with open("/proc/self/statm") as file:
-            resident = int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+        open_files = resources.descriptors_below(self._folder)
         counted = {name: int(value) for name, value in self._table.statistics().items()}
         return {
-            "resident_bytes": resident,
+            "resident_bytes": resources.resident_bytes(),
             "descriptors": len(os.listdir("/proc/self/fd")) - open_files,
             "open_files": open_files,
             "threads": len(os.listdir("/proc/self/task")),
             "table_bytes": counted["memory_bytes"],
             "rows": counted["size"],
             "store_bytes": counted["cold_bytes"],
-            "disk_bytes": bytes_below(self._folder),
+            "disk_bytes": resources.bytes_below(self._folder),
             "steps": self._num_steps,
             "saves": self._num_saves,
             "cold_gets": counted["cold_gets"],
             "cold_puts": counted["cold_puts"],
         }
-
-
-def descriptors_below(folder: pathlib.Path) -> int:
-    """Returns how many files of a folder the process has open, removed ones too."""
-    num_open = 0
-    for descriptor in os.listdir("/proc/self/fd"):
-        try:
-            path = os.readlink(f"/proc/self/fd/{descriptor}")
-        except FileNotFoundError:  # closed meanwhile
-            continue
-        num_open += path.startswith(f"{folder.resolve()}/")
-    return num_open
-
-
-def bytes_below(folder: pathlib.Path) -> int:
-    """Returns what the files of a folder take on the disk, each once however many names it has."""
-    sizes: dict[int, int] = {}
-    for path, _, names in os.walk(folder):
-        for name in names:
-            try:
-                status = os.lstat(os.path.join(path, name))
-            except FileNotFoundError:  # merged away, or an old checkpoint
-                continue
-            sizes[status.st_ino] = status.st_blocks * 512
-    return sum(sizes.values())
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from benchmarks import (  # noqa: E402
     compare,
     kernels,
     limit,
+    resources,
     results,
     sweep,
     systems,
@@ -396,3 +397,24 @@ def test_exports_give_the_same_scores_and_apply_deltas_under_load(tmp_path):
     for figures in [*of_all.values(), *of_stock.values(), *of_fused.values()]:
         assert figures["samples"] == 40
         assert 0 < figures["p50_us"] <= figures["p99_us"] <= figures["longest_us"]
+
+
+def test_a_drift_is_that_of_the_second_half():
+    series = [
+        {"second": s, "flat": 7.0, "early": min(s, 50), "late": 100 + 0.02 * max(s - 50, 0)}
+        for s in range(1, 101)
+    ]
+    assert resources.drift(series, "flat") == 0
+    assert resources.drift(series, "early") == 0
+    assert resources.drift(series, "late") == pytest.approx(100 * 1.0 / 100.5, abs=1e-3)
+
+
+def test_a_file_is_counted_once_and_as_long_as_it_is_open(tmp_path):
+    (tmp_path / "a").write_bytes(bytes(8192))
+    (tmp_path / "b").hardlink_to(tmp_path / "a")
+    size = (tmp_path / "a").stat().st_blocks * 512
+    assert resources.bytes_below(tmp_path) == size
+    assert resources.descriptors_below(tmp_path) == 0
+    with (tmp_path / "a").open(), (tmp_path / "b").open():
+        (tmp_path / "a").unlink()
+        assert resources.descriptors_below(tmp_path) == 2

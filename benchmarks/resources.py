@@ -1,0 +1,46 @@
+"""What a process holds, and whether that grows."""
+
+import os
+import pathlib
+
+import numpy as np
+
+
+def drift(series: list[dict[str, float]], name: str) -> float:
+    """Returns what a line through the second half gains over its time, in percent of its mean."""
+    late = [point for point in series if point["second"] >= series[-1]["second"] / 2]
+    seconds = np.array([point["second"] for point in late])
+    values = np.array([point[name] for point in late], np.float64)
+    slope = np.polyfit(seconds - seconds.mean(), values, 1)[0]
+    return round(float(100 * slope * np.ptp(seconds) / values.mean()), 4)
+
+
+def resident_bytes() -> int:
+    """Returns the memory of this process."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+def descriptors_below(folder: pathlib.Path) -> int:
+    """Returns how many files of a folder the process has open, removed ones too."""
+    num_open = 0
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            path = os.readlink(f"/proc/self/fd/{descriptor}")
+        except FileNotFoundError:  # closed meanwhile
+            continue
+        num_open += path.startswith(f"{folder.resolve()}/")
+    return num_open
+
+
+def bytes_below(folder: pathlib.Path) -> int:
+    """Returns what the files of a folder take on the disk, each once however many names it has."""
+    sizes: dict[int, int] = {}
+    for path, _, names in os.walk(folder):
+        for name in names:
+            try:
+                status = os.lstat(os.path.join(path, name))
+            except FileNotFoundError:  # merged away, or an old checkpoint
+                continue
+            sizes[status.st_ino] = status.st_blocks * 512
+    return sum(sizes.values())
