@@ -158,6 +158,14 @@ TEST_F(ColdFilesTest, AreHardLinksWithThePrefixOfTheCheckpoint) {
   }
   ASSERT_TRUE(IsOk(Restore({Path("moved/other") + std::string(kName).substr(7)}, restored.get())));
   EXPECT_TRUE(ContentsOf(*restored) == want);
+  // And removed, once a table has taken it over.
+  const auto tiered = MakeTable(ConfigOf("b"));
+  ASSERT_TRUE(IsOk(Restore({Path("moved/other") + std::string(kName).substr(7)}, tiered.get())));
+  fs::remove_all(Path("moved"));
+  EXPECT_TRUE(ContentsOf(*tiered) == want);
+  for (const auto& entry : fs::recursive_directory_iterator(Path("b"))) {
+    EXPECT_FALSE(entry.is_symlink()) << entry.path() << " is open, or it could not be read";
+  }
 }
 
 TEST_F(ColdFilesTest, GoWhenTheFileIsWrittenAnew) {
