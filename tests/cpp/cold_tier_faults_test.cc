@@ -174,7 +174,7 @@ TEST_F(ColdTierFaults, AnyCallOfAnyOperationFailsOnce) {
     fs::remove(folder_.path() + "/save");
     // The first ones in turn, and then fewer and fewer: an operation may have hundreds.
     int64_t number = 0;
-    while (FailOnce(operation, number, want) && !HasFailure()) number += 1 + number / 8;
+    while (FailOnce(operation, number, want) && !HasFailure()) number += 1 + number / 4;
     EXPECT_GT(number, 0) << operation.name << " needs no store";
     ASSERT_FALSE(HasFailure()) << operation.name << ", call " << number;
   }
@@ -211,7 +211,7 @@ TEST_F(ColdTierFaults, ADiskThatIsBrokenForAWhile) {
 
 TEST_F(ColdTierFaults, ARestoreThatBreaksOffLeavesTheTableEmpty) {
   int num_failed = 0;
-  for (int64_t number = 0; number < 300; number += 1 + number / 8) {
+  for (int64_t number = 0; number < 300; number += 1 + number / 4) {
     const auto table = MakeTiered();
     Fill(table.get());
     faults_.calls_until_error = number;
