@@ -151,7 +151,7 @@ class Forged : public Damage {
       const auto size = static_cast<int64_t>(block.payload.size());
       EXPECT_TRUE(IsOk(writer.Write(block.type, {block.payload.data(), size})));
     }
-    EXPECT_TRUE(IsOk(writer.Commit()));
+    EXPECT_TRUE(IsOk(writer.Place()));
     const Status status = Restore({Path("forged")}, target_.get());
     if (!status.ok()) {
       EXPECT_TRUE(ContentOf(*target_) == before_) << "the table was harmed";

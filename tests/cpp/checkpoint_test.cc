@@ -315,7 +315,7 @@ TEST_F(CheckpointTest, SlotsThatCameBetweenTwoShards) {
   for (const auto& [type, payload] : blocks) {
     ASSERT_TRUE(IsOk(writer.Write(type, {payload.data(), static_cast<int64_t>(payload.size())})));
   }
-  ASSERT_TRUE(IsOk(writer.Commit()));
+  ASSERT_TRUE(IsOk(writer.Place()));
   const TablePtr table = MakeTable(ConfigOf(2));
   ASSERT_TRUE(IsOk(Restore({Path("table")}, table.get())));
   Content content = ContentOf(*table);

@@ -168,6 +168,27 @@ TEST_F(ColdFilesTest, AreHardLinksWithThePrefixOfTheCheckpoint) {
   }
 }
 
+TEST_F(ColdFilesTest, AreCopiesInAnotherFileSystem) {
+  std::string folder = "/dev/shm/fe_XXXXXX";
+  struct stat here, there;
+  ASSERT_EQ(stat(Path("saved").c_str(), &here), 0);
+  if (stat("/dev/shm", &there) != 0 || there.st_dev == here.st_dev) {
+    GTEST_SKIP() << "/dev/shm is no other file system";
+  }
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const auto table = TrainedTable("a", Range(0, 9000));
+  const std::string path = folder + "/" + kName;
+  EXPECT_TRUE(IsOk(SaveTable(*table, path)));
+  EXPECT_GE(NamesIn(folder).size(), 2u);
+  for (const std::string& name : NamesIn(folder)) {
+    EXPECT_EQ(fs::hard_link_count(fs::path(folder) / name), 1u) << name;
+  }
+  const auto restored = MakeTable(ConfigOf("b"));
+  EXPECT_TRUE(IsOk(Restore({path}, restored.get())));
+  fs::remove_all(folder);
+  EXPECT_TRUE(ContentsOf(*restored) == ContentsOf(*table));
+}
+
 TEST_F(ColdFilesTest, GoWhenTheFileIsWrittenAnew) {
   const auto table = TrainedTable("a", Range(0, 9000));
   ASSERT_TRUE(IsOk(SaveTable(*table, path_)));

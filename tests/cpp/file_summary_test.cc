@@ -83,7 +83,7 @@ TEST_F(FileSummaryTest, ADimThatNoTableHasIsDamage) {
     const std::string table = EncodeTable(header), totals = EncodeTotals({});
     ASSERT_TRUE(IsOk(writer.Write(BlockType::kTable, AsSpan(table))));
     ASSERT_TRUE(IsOk(writer.Write(BlockType::kFooter, AsSpan(totals))));
-    ASSERT_TRUE(IsOk(writer.Commit()));
+    ASSERT_TRUE(IsOk(writer.Place()));
     FileSummary summary;
     EXPECT_TRUE(Fails(SummarizeTableFile(Path("forged"), &summary), StatusCode::kDataLoss,
                       {Path("forged").c_str(), "dim"}));

@@ -128,6 +128,7 @@ struct Faults {
   CallsInFlight* in_flight = nullptr;          // counts them there
   std::atomic<int64_t> calls_until_error{-1};  // this many succeed, the next fails; < 0: none
   std::atomic<bool> is_broken{false};          // all fail
+  std::atomic<bool> stays_broken{false};       // from an error on
   std::atomic<int64_t> free_bytes{-1};         // puts of more rows than fit fail; < 0: no limit
   std::atomic<int64_t> rows_until_tear{-1};    // of the put that fails, these are written
   std::atomic<int64_t> latency_us{0};          // of each call
@@ -136,6 +137,7 @@ struct Faults {
   Status Begin(const char* action, const std::string& path) {
     std::this_thread::sleep_for(std::chrono::microseconds(latency_us));
     const bool fails_now = calls_until_error >= 0 && calls_until_error-- == 0;
+    if (fails_now && stays_broken) is_broken = true;
     if (!fails_now && !is_broken) return Status();
     return MakeStatus(StatusCode::kFailedPrecondition, "cannot ", action, " cold store ", path,
                       ": Input/output error");

@@ -424,9 +424,13 @@ Status RestoreTable(const CpuExec& exec, const CheckpointFiles& files,
     }
   };
   const Status status = restore();
-  if (!status.ok() && is_changed) static_cast<void>(table->Clear());
   if (status.ok() && warning != nullptr) *warning = lost;
-  return status;
+  if (status.ok() || !is_changed) return status;
+  const Status cleared = table->Clear();
+  if (cleared.ok()) return status;
+  return MakeStatus(status.code(), status.message(),
+                    "; the table has a part of it, because it could not be emptied: ",
+                    cleared.message(), "; restore again");
 }
 
 }  // namespace fused_embedding

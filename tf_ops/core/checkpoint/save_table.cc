@@ -198,8 +198,9 @@ Status Replace(const std::string& path,
     BlockWriter writer;
     FE_RETURN_IF_ERROR(writer.Open(path));
     FE_RETURN_IF_ERROR(save(&writer, &made));
+    FE_RETURN_IF_ERROR(writer.Place());
+    made.Keep();  // `path` needs them now, whatever follows
     FE_RETURN_IF_ERROR(writer.Commit());
-    made.Keep();
     for (const std::string& old : replaced) unlink(old.c_str());
     return Status();
   } catch (const std::bad_alloc&) {

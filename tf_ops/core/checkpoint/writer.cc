@@ -86,13 +86,16 @@ Status BlockWriter::WriteBytes(const void* data, int64_t size) {
   return Status();
 }
 
-Status BlockWriter::Commit() {
+Status BlockWriter::Place() {
   if (fsync(file_) != 0) return Error("sync");
   if (rename(temporary_path_.c_str(), path_.c_str()) != 0) return Error("rename to");
   // Closed after the rename: up to here an error leaves a file to be removed.
-  const bool is_closed = close(file_) == 0;
+  close(file_);  // what it could say, the sync has said
   file_ = -1;
-  if (!is_closed) return Error("close");
+  return Status();
+}
+
+Status BlockWriter::Commit() {
   return SyncFolder(FolderOf(path_)) ? Status() : Error("sync the folder of");
 }
 

@@ -10,8 +10,8 @@
 
 namespace fused_embedding {
 
-// Writes blocks to a temporary file beside `path`, which Commit makes `path`. Without a Commit, or
-// after an error, nothing is left.
+// Writes blocks to a temporary file beside `path`, which Place makes `path`. Without that, or after
+// an error before, nothing is left.
 class BlockWriter {
  public:
   BlockWriter() = default;
@@ -21,7 +21,8 @@ class BlockWriter {
 
   Status Open(const std::string& path);
   Status Write(BlockType type, Span<const char> payload);
-  // On disk for certain when it returns.
+  // From then on `path` is the file, whole; after a loss of power, once Commit has returned.
+  Status Place();
   Status Commit();
 
  private:
