@@ -8,7 +8,7 @@ import re
 
 from absl import app, flags
 
-from benchmarks import keyed_reports, machine, markdown, results
+from benchmarks import keyed_reports, machine, markdown, results, tier_reports
 
 _FOLDER = flags.DEFINE_string(
     "folder", None, "Folder of results; by default those of all machines."
@@ -167,6 +167,7 @@ def generated(records: list[dict]) -> str:
     host = records[0]["machine"]
     parts = [f"## {host['cpu']}, {host['cores']} cores", f"{results.caption(records)}."]
     parts += keyed_reports.reports(records)
+    parts += tier_reports.reports(records)
     dense = [r for r in dense if r["axes"]["mode"] in ("session", "function")]
     parts += [workload_table(record) for record in dense]
     parts += [one_table_table(one_table)] if one_table else []

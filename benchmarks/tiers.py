@@ -3,134 +3,138 @@ r"""Times training steps of a table whose rows memory has no room for, beside on
     python -m benchmarks.tiers --folder=/mnt/ssd/bench
     python -m benchmarks.tiers --folder=/mnt/ssd/bench --num_keys=50000000 --rounds=5
 
-Three tables get the same Zipf ids: in memory; with a tier on an SSD; with one, and a pipeline that
-fetches the rows of the next steps. Each has all keys, with Adagrad's slot, before the first step.
-Writes one JSON file.
+Three tables get Zipf ids: in memory; with a tier on an SSD; with one, and a pipeline that fetches
+the rows of the next steps. Each has all keys, with Adagrad's slot, before the first step. A fourth
+system takes steps on the second table whose rows were all fetched before: what the second one takes
+longer, it waited for the disk. Writes one JSON file.
 """
 
 import os
-from collections.abc import Iterator
+import time
 from typing import Any
 
-import numpy as np
 from absl import app, flags
 
-from benchmarks import machine, results, timing, workloads
+from benchmarks import tier_tables, timing
 
-_FOLDER = flags.DEFINE_string("folder", None, "Folder on the SSD.", required=True)
-_NUM_KEYS = flags.DEFINE_integer("num_keys", 2_000_000, "Rows of a table.", lower_bound=1000)
-_DIM = flags.DEFINE_integer("dim", 32, "Length of a row.", lower_bound=1)
-_SHARE = flags.DEFINE_float("share", 0.25, "Budget in memory, of the bytes of all rows.")
-_BATCH = flags.DEFINE_integer("batch", 163_840, "Ids of a step: W2 has so many.", lower_bound=1)
 _ROUNDS = flags.DEFINE_integer("rounds", 8, "Rounds of alternation.", lower_bound=1)
 _BLOCK = flags.DEFINE_integer("block", 10, "Timed steps of a system in a round.", lower_bound=1)
-_SETTLE = flags.DEFINE_integer("settle", 40, "Steps before the first that is timed.")
+_SETTLE = flags.DEFINE_integer("settle", 400, "Steps before the first that is timed.")
 _STRATEGY = flags.DEFINE_enum("strategy", "LFU", ["LFU", "LRU"], "Which rows leave memory first.")
-_OUTPUT = flags.DEFINE_string("output", None, "Folder for the JSON; by default the machine's.")
 
-# Key, frequency and version, value, Adagrad's slot.
-HEADER_BYTES = 8 + 4 + 4
+_PREPARED_SEED = 12  # other ids: those of the second table would find rows that it brought
 
 
 def main(_: list[str]) -> None:
     """Measures all systems, and writes the JSON file."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    systems = {name: System(name) for name in ("memory", "ssd", "ssd_prefetch")}
-    for system in systems.values():
-        for i in range(_SETTLE.value):
-            system.step(i)
-    before = {name: system.counters() for name, system in systems.items()}
-    steps = {name: system.step for name, system in systems.items()}
-    samples = timing.alternate(steps, _ROUNDS.value, _BLOCK.value)
+    systems: dict[str, System] = {}
+    for name in ("memory", "ssd", "ssd_prefetch"):
+        systems[name] = System(name)
+        systems[name].settle()
+    systems["ssd_resident"] = Prepared(systems["ssd"])
+    tier_tables.wait()
+    samples = timing.alternate(
+        {name: system.step for name, system in systems.items()},
+        _ROUNDS.value,
+        _BLOCK.value,
+        {name: system.count for name, system in systems.items()},
+    )
     measured = {name: timing.summary(of_one) for name, of_one in samples.items()}
     for name, system in systems.items():
-        counted = system.counters()
-        measured[name] |= system.report({k: counted[k] - before[name][k] for k in counted}, counted)
+        measured[name] |= system.report()
         measured[name]["speed_of_memory"] = timing.ratio(samples["memory"], samples[name])
+        resident = timing.ratio(samples["ssd_resident"], samples[name])["median"]
+        measured[name]["share_of_step_waited"] = round(1 - resident, 3)
         print(name, measured[name], flush=True)
-    axes = {"table": "tier", "num_keys": _NUM_KEYS.value, "dim": _DIM.value, "mode": "tiers"}
-    axes |= {"share": _SHARE.value, "batch": _BATCH.value, "strategy": _STRATEGY.value}
-    axes |= {"rounds": _ROUNDS.value, "block": _BLOCK.value, "zipf": workloads.ZIPF_EXPONENT}
-    record = {"schema": results.SCHEMA, **machine.provenance("benchmarks.tiers")}
-    record |= {"machine": machine.describe(), "axes": axes}
-    record["cells"] = [{"phase": "adagrad", "systems": measured}]
-    results.write(record, f"tiers-{_NUM_KEYS.value}", _OUTPUT.value)
-
-
-def batches() -> Iterator[np.ndarray]:
-    """`[batch]` int64 keys of one step after the other, the same in each call."""
-    rng = np.random.default_rng(11)
-    while True:
-        yield workloads.hash64(workloads.zipf_ids(rng, _NUM_KEYS.value, _BATCH.value))
+    axes = {"share": tier_tables.SHARE.value, "batch": tier_tables.BATCH.value}
+    axes |= {"strategy": _STRATEGY.value, "settle": _SETTLE.value}
+    axes |= {"rounds": _ROUNDS.value, "block": _BLOCK.value, "zipf": 1.05}
+    tier_tables.write("tiers", "tiers", [{"phase": "adagrad", "systems": measured}], axes)
 
 
 class System:
-    """A table, its ids and an optimizer."""
+    """A table and its ids; what is counted is counted in its own steps alone."""
 
     def __init__(self, name: str) -> None:
         import tensorflow as tf  # here, so that --help starts fast
 
         import fused_embedding as fe
 
-        self._tf = tf
-        self.budget = int(_NUM_KEYS.value * (HEADER_BYTES + 8 * _DIM.value) * _SHARE.value)
-        storage = fe.StorageOption()
-        if name != "memory":
-            folder = os.path.join(_FOLDER.value, name)
-            strategy = fe.CacheStrategy[_STRATEGY.value]
-            storage = fe.StorageOption(fe.StorageType.DRAM_SSD, folder, [self.budget], strategy)
-        option = fe.EmbeddingVariableOption(storage_option=storage)
-        self.table = fe.get_embedding_variable("tiers", _DIM.value, ev_option=option)
-        self.optimizer = tf.compat.v1.train.AdagradOptimizer(0.05)
-        self._train(tf.constant([1, 2], tf.int64))  # makes the slot
-        self._fill()
-        spec = tf.TensorSpec([None], tf.int64)
-        dataset = tf.data.Dataset.from_generator(batches, output_signature=spec)
+        self.name = name
+        self.table = tier_tables.Table.make(name, name != "memory", _STRATEGY.value)
+        start = time.perf_counter()
+        self.table.fill()
+        seconds = time.perf_counter() - start
+        print(f"{name}: filled, {tier_tables.NUM_KEYS.value / seconds:,.0f} keys/s", flush=True)
+        dataset = self._dataset(tf)
         if name == "ssd_prefetch":
-            ahead = fe.data.prefetch_embeddings(lambda keys: [(self.table, keys)])
+            variable = self.table.variable
+            ahead = fe.data.prefetch_embeddings(lambda keys: [(variable, keys)])
             self.keys = iter(dataset.apply(ahead))
         else:
             self.keys = iter(dataset.prefetch(2))
+        self.before = self.table.counters()
 
-    def _fill(self) -> None:
-        order = np.random.default_rng(5).permutation(_NUM_KEYS.value)
-        for ids in np.array_split(order, -(-order.size // 100_000)):
-            keys = workloads.hash64(ids)
-            self.table.upsert(keys, np.zeros([len(keys), _DIM.value], np.float32))
+    @staticmethod
+    def _dataset(tf: Any) -> Any:
+        spec = tf.TensorSpec([None], tf.int64)
+        return tf.data.Dataset.from_generator(tier_tables.batches, output_signature=spec)
 
-    def _train(self, keys: Any) -> None:
-        tf = self._tf
-        with tf.GradientTape() as tape:
-            distinct, positions = tf.unique(keys)
-            rows = tf.nn.embedding_lookup(self.table, distinct)
-            loss = tf.reduce_mean(tf.tanh(tf.gather(rows, positions)) - 0.1)
-        grad = tape.gradient(loss, self.table)
-        self.optimizer.apply_gradients([(grad, self.table)])
+    def settle(self) -> None:
+        """Steps until frequent rows are in memory."""
+        for i in range(_SETTLE.value):
+            self.step(i)
+            if (i + 1) % 50 == 0:
+                now = self.table.counters()
+                rate = tier_tables.counted(self.before, now)["memory_hit_rate"]
+                print(f"{self.name}: step {i + 1}, hits of memory {rate}", flush=True)
+                self.before = now
+        self.before = self.table.counters()
 
     def step(self, _: int) -> None:
         """One step of training."""
-        self._train(next(self.keys))
+        self.table.train(next(self.keys))
 
-    def counters(self) -> dict[str, int]:
-        """Those of the table, since it was made."""
-        return {name: int(value) for name, value in self.table.statistics().items()}
+    def count(self, _: int) -> None:
+        """After a step."""
 
-    def report(self, counted: dict[str, int], now: dict[str, int]) -> dict[str, float]:
-        """What the counters of the timed steps say, and memory at their end."""
-        num_keys = counted["hits"] + counted["misses"]
-        return {
-            "distinct_keys": num_keys,
-            "memory_hit_rate": round(1 - counted["cold_gets"] / num_keys, 4),
-            "cold_gets": counted["cold_gets"],
-            "disk_reads": counted["cold_reads"],
-            "disk_bytes_read": counted["cold_bytes_read"],
-            "rows_written": counted["cold_puts"],
-            "demotions": counted["demotions"],
-            "memory_bytes": now["memory_bytes"],
-            "memory_of_budget": round(now["memory_bytes"] / self.budget, 3),
-            "disk_bytes": now["cold_bytes"],
-        }
+    def report(self) -> dict[str, float]:
+        """What the counters of the steps say."""
+        return tier_tables.counted(self.before, self.table.counters())
+
+
+class Prepared(System):
+    """Steps whose rows are all in memory, on the table of another system."""
+
+    def __init__(self, owner: System) -> None:
+        self.owner, self.table = owner, owner.table
+        self.batches = tier_tables.batches(_PREPARED_SEED)
+        self.cold_gets = 0
+        self.at_begin = self.table.counters()
+        self.count(0)
+        self.cold_gets = 0
+
+    def step(self, _: int) -> None:
+        """One step, on keys that were prefetched."""
+        self.at_begin = self.table.counters()
+        self.table.train(self.keys)
+
+    def count(self, _: int) -> None:
+        """Fetches the rows of the next step; the other system's counters go on without these."""
+        import tensorflow as tf
+
+        self.cold_gets += self.table.counters()["cold_gets"] - self.at_begin["cold_gets"]
+        self.keys = tf.constant(next(self.batches))
+        self.table.variable.prefetch(self.keys)
+        now, before = self.table.counters(), self.owner.before
+        self.owner.before = {k: before[k] + now[k] - self.at_begin[k] for k in now}
+
+    def report(self) -> dict[str, float]:
+        """That nothing was read."""
+        return {"cold_gets": self.cold_gets}
 
 
 if __name__ == "__main__":
+    flags.mark_flag_as_required("folder")
     app.run(main)

@@ -159,6 +159,12 @@ def _zipf_ranks(rng: np.random.Generator, num_rows: int, size: int | tuple) -> n
     return np.clip(np.floor(x ** (1.0 / power)).astype(np.int64) - 1, 0, num_rows - 1)
 
 
+def distinct_zipf_keys(step: int, num_keys: int, batch: int) -> np.ndarray:
+    """`[n]` int64, the distinct ones of a step's hashed ids, in order; a function of the step."""
+    ids = zipf_ids(np.random.default_rng([7, step]), num_keys, batch)
+    return np.unique(hash64(ids))
+
+
 def hash64(ids: np.ndarray) -> np.ndarray:
     """Ids as a string hash would give them: int64 in `[0, 2^63)`, the finaliser of splitmix64."""
     z = ids.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
