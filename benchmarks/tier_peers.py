@@ -60,7 +60,8 @@ def main(_: list[str]) -> None:
     axes = {"share": tier_tables.SHARE.value, "batch": tier_tables.BATCH.value}
     axes |= {"rounds": _ROUNDS.value, "block": _BLOCK.value, "zipf": workloads.ZIPF_EXPONENT}
     axes |= {"is_peer_confined": group is not None, "peer_resident_bytes": peer_bytes}
-    tier_tables.write("tier_peers", "tier_peers", cells, axes)
+    mode = "tier_peers_confined" if _CONFINE.value else "tier_peers"
+    tier_tables.write(mode, "tier_peers", cells, axes)
 
 
 def _alternate(calls: dict[str, dict[str, Call]]) -> dict[str, dict[str, np.ndarray]]:

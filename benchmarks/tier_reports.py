@@ -27,6 +27,7 @@ def reports(records: Sequence[dict]) -> list[str]:
         "tier_memory": _memory,
         "cold_reads": _reads,
         "tier_peers": _peers,
+        "tier_peers_confined": _peers,
         "tier_clicks": _clicks,
     }
     of_tiers = [record for record in records if record["axes"].get("table") == "tier"]
