@@ -18,11 +18,12 @@ POINTS = 0.03  # of all clicks
 def test_real_clicks_hit_memory_as_often_as_with_the_better_of_lru_and_lfu(tmp_path):
     if not tier_clicks.PATH.exists():
         pytest.skip(f"needs {tier_clicks.PATH}")
-    clicks = tier_clicks.read_clicks(25_000)
-    figures = tier_clicks.table_hits(clicks, 1000, "lfu", str(tmp_path))
+    # So many that LRU and a queue are more than that behind LFU: 4 and 5.5 points.
+    clicks = tier_clicks.read_clicks(60_000)
+    figures = tier_clicks.table_hits(clicks, 1700, "lfu", str(tmp_path))
     room = round(figures["rows_in_memory"])
     best = max(tier_clicks.lru_hits(clicks, room), tier_clicks.lfu_hits(clicks, room))
-    assert room < 1200
+    assert room < 1900
     assert figures["cold_hits"] > 5000
     assert figures["hits"] > best - POINTS * len(clicks)
     assert figures["hits"] < best + 2 * POINTS * len(clicks)  # else something is not counted
