@@ -77,6 +77,24 @@ TEST_P(ColdTierStoreTest, TrainsAsATableInDram) {
   }
 }
 
+// A store that must read its filters and index from the disk reads three times for a key.
+TEST(ColdTierTest, AStoreHasMemoryForItsFilters) {
+  const TemporaryFolder folder;
+  TableConfig config = TieredConfig(folder.path());
+  int64_t memory_bytes = 0;
+  config.storage.open = [&](const ColdStoreOptions& options, StorePtr* store) {
+    memory_bytes = options.memory_bytes;
+    return MemoryColdStore::Open(options, store);
+  };
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  for (const auto& [dram, want] :
+       std::map<int64_t, int64_t>{{16, 4}, {64, 8}, {2048, 256}, {4096, 256}, {64 << 10, 4096}}) {
+    config.storage.dram_bytes = dram * kMiB;
+    MakeTable(config);
+    EXPECT_EQ(memory_bytes, want * kMiB) << dram;
+  }
+}
+
 TEST(ColdTierTest, HasNoMoreInDramThanItMay) {
   const TemporaryFolder folder;
   TableConfig config = TieredConfig(folder.path(), 4 << 20);

@@ -15,9 +15,11 @@ namespace {
 constexpr int64_t kIndexBytes = 20;
 constexpr int64_t kKeyBytes = sizeof(int64_t);
 
+// A sixteenth of a large budget: filters and index are 2.5 bytes a key, of four times the budget's
+// rows of 160 bytes.
 int64_t StoreBytes(int64_t dram_bytes) {
-  constexpr int64_t kMin = int64_t{4} << 20, kMax = int64_t{256} << 20;
-  return std::clamp(dram_bytes / 8, kMin, kMax);
+  constexpr int64_t kMin = int64_t{4} << 20, kLarge = int64_t{256} << 20;
+  return std::max(std::clamp(dram_bytes / 8, kMin, kLarge), dram_bytes / 16);
 }
 
 // Large enough for the store to write in long runs, and small beside the rows.
