@@ -466,15 +466,15 @@ TEST(EmbeddingTableTest, SmallTablesUseLittleMemory) {
 TEST(EmbeddingTableTest, StatisticsHaveTheirNamesInOrder) {
   TableStatistics statistics;
   statistics.size = 1;
-  statistics.cold_bytes = 21;
+  statistics.cold_bytes = 23;
   const auto named = NamedStatistics(statistics);
-  ASSERT_EQ(named.size(), 21u);
+  ASSERT_EQ(named.size(), 23u);
   EXPECT_STREQ(named.front().first, "size");
   EXPECT_EQ(named.front().second, 1);
   EXPECT_STREQ(named.back().first, "cold_bytes");
-  EXPECT_EQ(named.back().second, 21);
+  EXPECT_EQ(named.back().second, 23);
   statistics += statistics;
-  EXPECT_EQ(statistics.cold_bytes, 42);
+  EXPECT_EQ(statistics.cold_bytes, 46);
 }
 
 }  // namespace
