@@ -1,6 +1,6 @@
 #include "tf_ops/core/checkpoint/cold_files.h"
 
-#include <sys/stat.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -61,6 +61,13 @@ Status ReadBytes(const std::string& path, std::string* bytes) {
   });
 }
 
+// Not by stat(2), of which a C library as old as TensorFlow's has no symbol.
+Status GetSize(const std::string& path, int64_t* size) {
+  const File file(path, O_RDONLY);
+  *size = file.get() < 0 ? -1 : static_cast<int64_t>(lseek(file.get(), 0, SEEK_END));
+  return *size < 0 ? SystemError("read", path, errno) : Status();
+}
+
 Status MoveLarge(const std::string& from, const std::string& prefix, NewFiles* made,
                  std::string* suffix) {
   *suffix = NewSuffix();
@@ -96,12 +103,11 @@ Status TakeApart(const std::string& folder, const std::string& path, NewFiles* m
       ColdFile file;
       file.name = in + name;
       const std::string from = folder + "/" + file.name;
-      struct stat info;
-      if (stat(from.c_str(), &info) != 0) return SystemError("read", from, errno);
-      if (S_ISDIR(info.st_mode)) continue;
-      FE_RETURN_IF_ERROR(info.st_size < kMinLargeBytes
-                             ? ReadBytes(from, &file.bytes)
-                             : MoveLarge(from, prefix, made, &file.suffix));
+      if (file.name + "/" == kDataFolder) continue;
+      int64_t size = 0;
+      FE_RETURN_IF_ERROR(GetSize(from, &size));
+      FE_RETURN_IF_ERROR(size < kMinLargeBytes ? ReadBytes(from, &file.bytes)
+                                               : MoveLarge(from, prefix, made, &file.suffix));
       files->push_back(std::move(file));
     }
   }
