@@ -9,153 +9,40 @@ on average: rows on their way to the disk too. LFU remembers all counts for ever
 file.
 """
 
-import collections
-import gzip
-import heapq
 import os
-import tempfile
-from typing import Any
 
 import numpy as np
 from absl import app, flags
 
-from benchmarks import tier_tables, workloads
+from benchmarks import click_caches, tier_tables
 
 _SHARES = flags.DEFINE_list("clicks_share", ["0.01", "0.1", "0.25"], "In memory, of distinct ids.")
 _CLICKS = flags.DEFINE_integer("clicks", None, "The first so many; by default all.")
 _AT_ONCE = flags.DEFINE_integer("clicks_at_once", 64, "Clicks of a lookup.", lower_bound=1)
 
-PATH = workloads.DATA / "sessions" / "diginetica.txt.gz"
-_DIM = 32
-_ROW_BYTES = tier_tables.HEADER_BYTES + 4 * _DIM
-# Of core/table/cold_tier.cc: what a row costs beside its bytes, the least that a store has, and the
-# part of the rest of which six are rows on their way.
-_INDEX_BYTES, _STORE_BYTES, _WRITE_PART, _NUM_SHARDS = 20, 4 << 20, 64, 16
-
 
 def main(_: list[str]) -> None:
     """Measures each share, and writes the JSON file."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    if not PATH.exists():
-        raise SystemExit(f"no {PATH}: nothing was measured")
-    clicks = read_clicks(_CLICKS.value)
+    if not click_caches.PATH.exists():
+        raise SystemExit(f"no {click_caches.PATH}: nothing was measured")
+    clicks = click_caches.read_clicks(_CLICKS.value)
     cells = []
     for share in map(float, _SHARES.value):
         num_rows = int(len(np.unique(clicks)) * share)
         systems = {}
         for strategy in ("lfu", "lru"):
-            figures = table_hits(clicks, num_rows, strategy, tier_tables.FOLDER.value)
+            figures = click_caches.table_hits(clicks, num_rows, strategy, tier_tables.FOLDER.value)
             systems[f"table_{strategy}"] = figures
         room = round(max(figures["rows_in_memory"] for figures in systems.values()))
-        systems["exact_lru"] = {"hits": lru_hits(clicks, room)}
-        systems["exact_lfu"] = {"hits": lfu_hits(clicks, room)}
+        systems["exact_lru"] = {"hits": click_caches.lru_hits(clicks, room)}
+        systems["exact_lfu"] = {"hits": click_caches.lfu_hits(clicks, room)}
         for figures in systems.values():
             figures["hit_rate"] = round(figures["hits"] / len(clicks), 4)
         cells.append({"phase": f"{share:g}", "rows": room, "systems": systems})
         print(cells[-1], flush=True)
-    axes = {"clicks": len(clicks), "clicks_at_once": _AT_ONCE.value, "dim": _DIM}
+    axes = {"clicks": len(clicks), "clicks_at_once": _AT_ONCE.value, "dim": click_caches.DIM}
     tier_tables.write("tier_clicks", "tier_clicks", cells, axes)
-
-
-def read_clicks(num: int | None = None) -> np.ndarray:
-    """`[num_clicks]` int64 ids in the order of the file."""
-    with gzip.open(PATH, "rt") as lines:
-        return np.array([int(word) for line in lines for word in line.split()][:num], np.int64)
-
-
-def table_hits(
-    clicks: np.ndarray, num_rows: int, strategy: str, folder: str | None = None, at_once: int = 64
-) -> dict[str, Any]:
-    """Looks the clicks up in a table with room for about so many rows.
-
-    Args:
-        clicks: `[num_clicks]` int64 ids.
-        num_rows: Rows that memory has room for.
-        strategy: "lfu" or "lru".
-        folder: On the SSD; by default one that is removed.
-        at_once: Clicks of a lookup.
-
-    Returns:
-        hits: Clicks whose row was in memory when their lookup came, and those after the first on
-            an id in one lookup.
-        rows_in_memory: On average, with those on their way to the disk.
-        Counters of the table.
-    """
-    import tensorflow as tf  # here, so that --help starts fast
-
-    import fused_embedding as fe
-
-    with tempfile.TemporaryDirectory(dir=folder) as path:
-        handle = fe.raw_ops.EmbeddingVariableHandle(
-            shared_name="clicks", dtype=tf.float32, dim=_DIM, initializer="debug",
-            storage_path=path, dram_bytes=_budget(num_rows), cache_strategy=strategy,
-        )  # fmt: skip
-        leaving, num_lookups = 0, 0
-        for first in range(0, len(clicks), at_once):
-            keys, counts = np.unique(clicks[first : first + at_once], return_counts=True)
-            fe.raw_ops.EmbeddingVariableLookup(
-                resource=handle, keys=keys, counts=counts.astype(np.int32), step=np.int64(-1),
-                insert=True, dtype=tf.float32,
-            )  # fmt: skip
-            num_lookups += 1
-            if num_lookups % 16 == 0:
-                leaving += _counters(handle)["leaving"]
-        counted = _counters(handle)
-        tf.raw_ops.DestroyResourceOp(resource=handle)
-    room = num_rows // _NUM_SHARDS * _NUM_SHARDS
-    names = ("demotions", "cold_hits", "cold_bytes_read", "cold_puts", "cold_bytes_written")
-    return {
-        "hits": len(clicks) - counted["cold_gets"],
-        "rows_in_memory": round(room + leaving / max(num_lookups // 16, 1), 1),
-    } | {name: counted[name] for name in names}
-
-
-def _budget(num_rows: int) -> int:
-    rows = num_rows * (_ROW_BYTES + _INDEX_BYTES)
-    write = max(rows // (_WRITE_PART - 6), 1 << 10)
-    return _STORE_BYTES + rows + 6 * (write + 1)
-
-
-def _counters(handle: Any) -> dict[str, int]:
-    import fused_embedding as fe
-
-    got = fe.raw_ops.EmbeddingVariableStatistics(resource=handle)
-    names = [name.decode() for name in got.names.numpy()]
-    return dict(zip(names, got.values.numpy().tolist(), strict=True))
-
-
-def lru_hits(clicks: np.ndarray, num_rows: int) -> int:
-    """Hits of a cache that gives up the row used longest ago."""
-    rows: collections.OrderedDict[int, None] = collections.OrderedDict()
-    hits = 0
-    for click in clicks.tolist():
-        if click in rows:
-            hits += 1
-            rows.move_to_end(click)
-            continue
-        rows[click] = None
-        if len(rows) > num_rows:
-            rows.popitem(last=False)
-    return hits
-
-
-def lfu_hits(clicks: np.ndarray, num_rows: int) -> int:
-    """Hits of a cache that gives up the row used least often, of these the one used longest ago."""
-    counts: collections.Counter[int] = collections.Counter()
-    last: dict[int, int] = {}  # of rows in the cache
-    queue: list[tuple[int, int, int]] = []  # with entries of earlier uses
-    hits = 0
-    for now, click in enumerate(clicks.tolist()):
-        hits += click in last
-        if click not in last and len(last) == num_rows:
-            _, used, row = heapq.heappop(queue)
-            while last.get(row) != used:
-                _, used, row = heapq.heappop(queue)
-            del last[row]
-        counts[click] += 1
-        last[click] = now
-        heapq.heappush(queue, (counts[click], now, click))
-    return hits
 
 
 if __name__ == "__main__":

@@ -9,20 +9,20 @@ from tier_cases import needs_rocksdb
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # the benchmarks are no installed package
 
-from benchmarks import results, tier_clicks, tier_reports  # noqa: E402
+from benchmarks import click_caches, results, tier_reports  # noqa: E402
 
 POINTS = 0.03  # of all clicks
 
 
 @needs_rocksdb
 def test_real_clicks_hit_memory_as_often_as_with_the_better_of_lru_and_lfu(tmp_path):
-    if not tier_clicks.PATH.exists():
-        pytest.skip(f"needs {tier_clicks.PATH}")
+    if not click_caches.PATH.exists():
+        pytest.skip(f"needs {click_caches.PATH}")
     # So many that LRU and a queue are more than that behind LFU: 4 and 5.5 points.
-    clicks = tier_clicks.read_clicks(60_000)
-    figures = tier_clicks.table_hits(clicks, 1700, "lfu", str(tmp_path))
+    clicks = click_caches.read_clicks(60_000)
+    figures = click_caches.table_hits(clicks, 1700, "lfu", str(tmp_path))
     room = round(figures["rows_in_memory"])
-    best = max(tier_clicks.lru_hits(clicks, room), tier_clicks.lfu_hits(clicks, room))
+    best = max(click_caches.lru_hits(clicks, room), click_caches.lfu_hits(clicks, room))
     assert room < 1900
     assert figures["cold_hits"] > 5000
     assert figures["hits"] > best - POINTS * len(clicks)
@@ -33,9 +33,9 @@ def test_real_clicks_hit_memory_as_often_as_with_the_better_of_lru_and_lfu(tmp_p
 def test_simulated_caches_do_what_they_say(seed):
     clicks = np.random.default_rng(seed).zipf(1.3, 600) % 40
     for hits, value_of in (
-        (tier_clicks.lru_hits(clicks, 8), lambda row, now: (last(clicks, row, now),)),
+        (click_caches.lru_hits(clicks, 8), lambda row, now: (last(clicks, row, now),)),
         (
-            tier_clicks.lfu_hits(clicks, 8),
+            click_caches.lfu_hits(clicks, 8),
             lambda row, now: ((clicks[:now] == row).sum(), last(clicks, row, now)),
         ),
     ):
