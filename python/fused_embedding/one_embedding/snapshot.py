@@ -83,7 +83,7 @@ def write(folder: str, name: str, manifest: Manifest, tables: Iterable[WriteTabl
         FileExistsError: If there is a snapshot of that name.
     """
     with new_folder(_path(folder, name)) as path:
-        suffixes = [list(write(_table(path, index))) for index, write in enumerate(tables)]
+        suffixes = [list(save_as(_table(path, index))) for index, save_as in enumerate(tables)]
         fields = {"format": _FORMAT, **dataclasses.asdict(manifest)}
         if any(of_table != [_ARRAYS] for of_table in suffixes):
             fields["suffixes"] = suffixes
