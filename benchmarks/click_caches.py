@@ -15,8 +15,7 @@ from benchmarks import workloads
 
 PATH = workloads.DATA / "sessions" / "diginetica.txt.gz"
 DIM = 32
-_HEADER_BYTES = 8 + 4 + 4  # key, frequency and version
-_ROW_BYTES = _HEADER_BYTES + 4 * DIM
+_ROW_BYTES = workloads.ROW_HEADER_BYTES + 4 * DIM
 # Of core/table/cold_tier.cc: what a row costs beside its bytes, the least that a store has, and the
 # part of the rest of which six are rows on their way.
 _INDEX_BYTES, _STORE_BYTES, _WRITE_PART, _NUM_SHARDS = 20, 4 << 20, 64, 16

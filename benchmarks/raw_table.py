@@ -38,8 +38,6 @@ _MEMORY_OF = flags.DEFINE_string("memory_of", None, "Print the memory of this ta
 _OUTPUT = flags.DEFINE_string("output", None, "Folder for the JSON; by default the machine's.")
 
 NUM_BATCHES = 8
-# Key, value, Adagrad slot, frequency, version; the peer keeps neither of the last two.
-PAYLOAD_HEADER_BYTES = 8 + 4 + 4
 _SMALL_PAGE = 4096
 
 
@@ -77,7 +75,8 @@ def main(_: list[str]) -> None:
 
 def _memory(names: Sequence[str]) -> dict:
     """Bytes of an entry, of a table with values and Adagrad's slot in a process of its own."""
-    payload = PAYLOAD_HEADER_BYTES + 2 * 4 * _DIM.value
+    # Value and Adagrad slot; the peer keeps neither frequency nor version.
+    payload = workloads.ROW_HEADER_BYTES + 2 * 4 * _DIM.value
     systems = {}
     for name in sorted({name.removesuffix("_adagrad") + "_adagrad" for name in names}):
         command = [sys.executable, "-m", "benchmarks.raw_table", f"--memory_of={name}"]
@@ -120,7 +119,7 @@ def _touch_memory(num_tables: int) -> None:
     In a virtual machine the first touch of memory may cost many times a later one: growing would
     measure that, and of the system that happens to come first.
     """
-    num_bytes = num_tables * _NUM_KEYS.value * (PAYLOAD_HEADER_BYTES + 8 * _DIM.value)
+    num_bytes = num_tables * _NUM_KEYS.value * (workloads.ROW_HEADER_BYTES + 8 * _DIM.value)
     pages = mmap.mmap(-1, num_bytes)
     pages.madvise(mmap.MADV_HUGEPAGE)
     for begin in range(0, num_bytes, _SMALL_PAGE):

@@ -36,8 +36,6 @@ _REST = flags.DEFINE_float("rest", 0.0, "Seconds between two steps: others use t
 _LIMIT = flags.DEFINE_float("limit", 1.0, "Percent that memory and descriptors may drift.")
 _OUTPUT = flags.DEFINE_string("output", None, "Folder for the JSON; by default the machine's.")
 
-# Key, frequency and version, as in a row; value and Adagrad's slot come on top.
-HEADER_BYTES = 8 + 4 + 4
 # What must not grow, however long a process trains.
 JUDGED = ("resident_bytes", "descriptors", "threads", "table_bytes")
 # RocksDB merges its files now and then, so that they and their descriptors go up and down, by more
@@ -96,7 +94,8 @@ class Program:
 
         self._tf = tf
         self._folder = folder
-        budget = int(_NUM_KEYS.value * (HEADER_BYTES + 8 * _DIM.value) * _SHARE.value)
+        row_bytes = workloads.ROW_HEADER_BYTES + 8 * _DIM.value
+        budget = int(_NUM_KEYS.value * row_bytes * _SHARE.value)
         storage = fe.StorageOption(fe.StorageType.DRAM_SSD, folder / "tables", [budget])
         option = fe.EmbeddingVariableOption(storage_option=storage)
         self._table = fe.get_embedding_variable("soak", _DIM.value, ev_option=option)

@@ -20,14 +20,12 @@ BATCH = flags.DEFINE_integer("batch", 163_840, "Ids of a step: W2 has so many.",
 AWAIT = flags.DEFINE_string("await", None, "Prepare, and measure once this file is there.")
 OUTPUT = flags.DEFINE_string("output", None, "Folder for the JSON; by default the machine's.")
 
-# Key, frequency and version.
-HEADER_BYTES = 8 + 4 + 4
 KEYS_OF_A_FILL = 100_000
 
 
 def row_bytes() -> int:
     """Bytes of a row with Adagrad's slot."""
-    return HEADER_BYTES + 8 * DIM.value
+    return workloads.ROW_HEADER_BYTES + 8 * DIM.value
 
 
 def budget() -> int:

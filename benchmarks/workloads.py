@@ -12,6 +12,8 @@ NUM_BATCHES = 8
 ZIPF_EXPONENT = 1.05
 EMPTY_ROW_SHARE = 0.05
 INVALID_ID_SHARE = 0.02
+# Of a table's row, before its values: key, frequency and version.
+ROW_HEADER_BYTES = 8 + 4 + 4
 # The published number of distinct values of the 26 categorical Criteo Kaggle features.
 CRITEO_ROWS = (1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194)
 CRITEO_ROWS += (27, 14992, 5461306, 10, 5652, 2173, 4, 7046547, 18, 15, 286181, 105, 142572)

@@ -66,6 +66,13 @@ Status ReadFile(const std::string& path, const TakePiece& take) {
   return ReadPieces(path, file.get(), take);
 }
 
+Status ReadFile(const std::string& path, std::string* bytes) {
+  return ReadFile(path, [&](Span<const char> piece) {
+    bytes->append(piece.data, static_cast<size_t>(piece.size));
+    return Status();
+  });
+}
+
 Status WriteNewFile(const std::string& path, Span<const char> bytes) {
   const File file(path, O_WRONLY | O_CREAT | O_EXCL);
   if (file.get() < 0) return SystemError("create", path, errno);

@@ -41,6 +41,8 @@ Status WriteAll(const std::string& path, int file, Span<const char> bytes);
 using TakePiece = std::function<Status(Span<const char> piece)>;
 Status ReadPieces(const std::string& path, int file, const TakePiece& take);
 Status ReadFile(const std::string& path, const TakePiece& take);
+// Appends all of it.
+Status ReadFile(const std::string& path, std::string* bytes);
 // A file that must not be there yet.
 Status WriteNewFile(const std::string& path, Span<const char> bytes);
 

@@ -54,13 +54,6 @@ bool IsNameInFolder(const std::string& name) {
          last.find('\0') == std::string::npos;
 }
 
-Status ReadBytes(const std::string& path, std::string* bytes) {
-  return ReadFile(path, [&](Span<const char> piece) {
-    bytes->append(piece.data, static_cast<size_t>(piece.size));
-    return Status();
-  });
-}
-
 // Not by stat(2), of which a C library as old as TensorFlow's has no symbol.
 Status GetSize(const std::string& path, int64_t* size) {
   const File file(path, O_RDONLY);
@@ -106,7 +99,7 @@ Status TakeApart(const std::string& folder, const std::string& path, NewFiles* m
       if (file.name + "/" == kDataFolder) continue;
       int64_t size = 0;
       FE_RETURN_IF_ERROR(GetSize(from, &size));
-      FE_RETURN_IF_ERROR(size < kMinLargeBytes ? ReadBytes(from, &file.bytes)
+      FE_RETURN_IF_ERROR(size < kMinLargeBytes ? ReadFile(from, &file.bytes)
                                                : MoveLarge(from, prefix, made, &file.suffix));
       files->push_back(std::move(file));
     }

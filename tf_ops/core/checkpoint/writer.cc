@@ -75,15 +75,7 @@ Status BlockWriter::Write(BlockType type, Span<const char> payload) {
 }
 
 Status BlockWriter::WriteBytes(const void* data, int64_t size) {
-  const char* bytes = static_cast<const char*>(data);
-  while (size > 0) {
-    const ssize_t written = write(file_, bytes, static_cast<size_t>(size));
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return Error("write");
-    bytes += written;
-    size -= written;
-  }
-  return Status();
+  return WriteAll("checkpoint " + path_, file_, {static_cast<const char*>(data), size});
 }
 
 Status BlockWriter::Place() {

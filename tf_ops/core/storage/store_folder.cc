@@ -105,10 +105,7 @@ Status ReadList(const std::string& checkpoint, CheckpointList* list) {
     return MakeStatus(StatusCode::kFailedPrecondition, checkpoint, " is no checkpoint of a cold ",
                       "store: there is no file ", path);
   }
-  FE_RETURN_IF_ERROR(ReadFile(path, [&](Span<const char> piece) {
-    text.append(piece.data, static_cast<size_t>(piece.size));
-    return Status();
-  }));
+  FE_RETURN_IF_ERROR(ReadFile(path, &text));
   const int64_t size = static_cast<int64_t>(text.size()) - kEndBytes;
   if (size < 0 ||
       text.substr(static_cast<size_t>(size)) != kEnd + HexOf(Crc32c({text.data(), size})) + "\n") {
