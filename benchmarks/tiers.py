@@ -4,12 +4,16 @@ r"""Times training steps of a table whose rows memory has no room for, beside on
     python -m benchmarks.tiers --folder=/mnt/ssd/bench --num_keys=50000000 --rounds=5
 
 Three tables get Zipf ids: in memory; with a tier on an SSD; with one, and a pipeline that fetches
-the rows of the next steps. Each has all keys, with Adagrad's slot, before the first step. A fourth
-system takes steps on the second table whose rows were all fetched before: what the second one takes
-longer, it waited for the disk. Writes one JSON file.
+the rows of the next steps. The first gets all keys, with Adagrad's slot, and trains for --history
+steps; the others are restored from its checkpoint, so that their rows have frequencies as those of
+a table that has trained for a while. Then each takes --settle steps before the first that is timed.
+A fourth system takes steps on the second table whose rows were all fetched before: what the second
+one takes longer, it waited for the disk. Writes one JSON file.
 """
 
 import os
+import pathlib
+import shutil
 import time
 from typing import Any
 
@@ -19,10 +23,12 @@ from benchmarks import tier_tables, timing
 
 _ROUNDS = flags.DEFINE_integer("rounds", 8, "Rounds of alternation.", lower_bound=1)
 _BLOCK = flags.DEFINE_integer("block", 10, "Timed steps of a system in a round.", lower_bound=1)
+_HISTORY = flags.DEFINE_integer("history", 5000, "Steps in memory, of which all have a checkpoint.")
 _SETTLE = flags.DEFINE_integer("settle", 400, "Steps before the first that is timed.")
 _STRATEGY = flags.DEFINE_enum("strategy", "LFU", ["LFU", "LRU"], "Which rows leave memory first.")
 
 _PREPARED_SEED = 12  # other ids: those of the second table would find rows that it brought
+_HISTORY_SEED = 13
 
 
 def main(_: list[str]) -> None:
@@ -32,6 +38,7 @@ def main(_: list[str]) -> None:
     for name in ("memory", "ssd", "ssd_prefetch"):
         systems[name] = System(name)
         systems[name].settle()
+    shutil.rmtree(_checkpoint().parent)
     systems["ssd_resident"] = Prepared(systems["ssd"])
     tier_tables.wait()
     samples = timing.alternate(
@@ -48,9 +55,13 @@ def main(_: list[str]) -> None:
         measured[name]["share_of_step_waited"] = round(1 - resident, 3)
         print(name, measured[name], flush=True)
     axes = {"share": tier_tables.SHARE.value, "batch": tier_tables.BATCH.value}
-    axes |= {"strategy": _STRATEGY.value, "settle": _SETTLE.value}
+    axes |= {"strategy": _STRATEGY.value, "history": _HISTORY.value, "settle": _SETTLE.value}
     axes |= {"rounds": _ROUNDS.value, "block": _BLOCK.value, "zipf": 1.05}
     tier_tables.write("tiers", "tiers", [{"phase": "adagrad", "systems": measured}], axes)
+
+
+def _checkpoint() -> pathlib.Path:
+    return pathlib.Path(tier_tables.FOLDER.value) / "history" / "checkpoint"
 
 
 class System:
@@ -64,9 +75,13 @@ class System:
         self.name = name
         self.table = tier_tables.Table.make(name, name != "memory", _STRATEGY.value)
         start = time.perf_counter()
-        self.table.fill()
-        seconds = time.perf_counter() - start
-        print(f"{name}: filled, {tier_tables.NUM_KEYS.value / seconds:,.0f} keys/s", flush=True)
+        checkpoint = tf.train.Checkpoint(table=self.table.variable)
+        if name == "memory":
+            self._train_history()
+            checkpoint.write(_checkpoint())
+        else:
+            checkpoint.read(_checkpoint()).assert_consumed()
+        print(f"{name}: filled, {time.perf_counter() - start:,.0f} s", flush=True)
         dataset = self._dataset(tf)
         if name == "ssd_prefetch":
             variable = self.table.variable
@@ -75,6 +90,12 @@ class System:
         else:
             self.keys = iter(dataset.prefetch(2))
         self.before = self.table.counters()
+
+    def _train_history(self) -> None:
+        self.table.fill()
+        batches = tier_tables.batches(_HISTORY_SEED)
+        for _ in range(_HISTORY.value):
+            self.table.train(next(batches))
 
     @staticmethod
     def _dataset(tf: Any) -> Any:

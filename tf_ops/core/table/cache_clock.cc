@@ -26,19 +26,13 @@ void CacheClock::Clear() {
 }
 
 void CacheClock::AddClean(int64_t row, uint32_t frequency, RowUse use) {
-  const int num_bits = NumBits(frequency);
-  const bool is_frequent = max_chances_ > kOneChance && num_bits > bits_of_leaving_ + 1.0;
-  const int num_chances = is_frequent ? std::min<int>(num_bits, max_chances_) : 0;
+  const int num_chances =
+      IsFrequent(frequency) ? std::min<int>(NumBits(frequency), max_chances_) : 0;
   const uint8_t expected = use == RowUse::kSoon ? kExpected : 0;
   states_[Index(row)] = static_cast<uint8_t>(kAlive | expected | num_chances);
 }
 
-void CacheClock::CountLeaving(uint32_t frequency) {
-  constexpr double kWeight = 1.0 / 1024;
-  bits_of_leaving_ += kWeight * (NumBits(frequency) - bits_of_leaving_);
-}
-
-uint32_t CacheClock::Next(int64_t num_rows) {
+uint32_t CacheClock::WithoutChance(int64_t num_rows) {
   for (;; ++hand_) {
     if (hand_ >= num_rows) hand_ = 0;
     uint8_t& state = states_[Index(hand_)];
@@ -50,6 +44,18 @@ uint32_t CacheClock::Next(int64_t num_rows) {
       return static_cast<uint32_t>(hand_++);
     }
   }
+}
+
+bool CacheClock::Spare(uint32_t row, uint32_t frequency) {
+  constexpr uint8_t kMoreChances = 3;  // rounds, beside the one that begins
+  constexpr double kWeight = 1.0 / 1024;
+  uint8_t& state = states_[row];
+  if ((state & kSpared) == 0 && IsFrequent(frequency)) {
+    state |= kSpared | kMoreChances;
+    return true;
+  }
+  frequency_of_leaving_ += kWeight * (frequency - frequency_of_leaving_);
+  return false;
 }
 
 }  // namespace fused_embedding

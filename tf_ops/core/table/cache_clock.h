@@ -26,11 +26,13 @@ enum class RowUse { kNone, kNow, kSoon };
 // (GCLOCK: A. J. Smith, ACM TODS 3(3), 1978).
 //
 // A new row takes the place of the one that left, right behind the hand, which comes to it last: it
-// has a whole round to be used again, and begins without a chance. But with kLfu one that comes
-// back from the store and was used twice as often as rows that leave, by the logarithms of their
-// frequencies, has as many chances as that has bits. (TinyLFU compares the two by a sketch: G.
-// Einziger, R. Friedman and B. Manes, ACM TOS 13(4), 2017; a row knows its frequency.)
-// docs/decisions/027 has what that is worth. One that is to be used soon is spared once more, and
+// has a whole round to be used again, and begins without a chance.
+//
+// With kLfu a row also knows how often it was used ever. One that was used half as often again as
+// rows that leave is frequent: it begins with as many chances as its frequency has bits, and where
+// it has used up its chances it gets a few more, once until it is used again. (TinyLFU compares
+// frequencies by a sketch: G. Einziger, R. Friedman and B. Manes, ACM TOS 13(4), 2017.)
+// docs/decisions/027 has what that is worth. A row that is to be used soon is spared once more, and
 // its use is not counted again when it comes.
 class CacheClock {
  public:
@@ -54,7 +56,7 @@ class CacheClock {
     uint8_t& state = states_[Index(row)];
     if (use == RowUse::kNone) return;
     if ((state & kExpected) == 0 && (state & kChances) < max_chances_) ++state;
-    state = use == RowUse::kSoon ? state | kExpected : state & ~kExpected;
+    state = (use == RowUse::kSoon ? state | kExpected : state & ~kExpected) & ~kSpared;
   }
   FE_INLINE void Change(int64_t row) {
     if (is_on()) states_[Index(row)] |= kDirty;
@@ -63,20 +65,30 @@ class CacheClock {
   bool IsDirty(int64_t row) const { return (states_[Index(row)] & kDirty) != 0; }
   void SetClean(int64_t row) { states_[Index(row)] &= static_cast<uint8_t>(~kDirty); }
 
-  // The row below `num_rows` that leaves next; one of them is alive.
-  uint32_t Next(int64_t num_rows);
-  // Of a row that leaves.
-  void CountLeaving(uint32_t frequency);
+  // The row below `num_rows` that leaves next; one of them is alive. frequency(row) of those asked.
+  template <typename Frequency>
+  uint32_t Next(int64_t num_rows, const Frequency& frequency) {
+    for (;;) {
+      const uint32_t row = WithoutChance(num_rows);
+      if (!Spare(row, frequency(row))) return row;
+    }
+  }
 
  private:
-  static constexpr uint8_t kAlive = 0x80, kDirty = 0x40, kExpected = 0x20, kChances = 0x0f;
-  static constexpr uint8_t kOneChance = 1;
+  static constexpr uint8_t kAlive = 0x80, kDirty = 0x40, kExpected = 0x20, kSpared = 0x10;
+  static constexpr uint8_t kChances = 0x0f, kOneChance = 1;
   static size_t Index(int64_t row) { return static_cast<size_t>(row); }
+  bool IsFrequent(uint32_t frequency) const {
+    return max_chances_ > kOneChance && frequency > 1.5 * frequency_of_leaving_;
+  }
+  uint32_t WithoutChance(int64_t num_rows);
+  // Of a row without a chance: whether it gets some, or else leaves.
+  bool Spare(uint32_t row, uint32_t frequency);
 
   bool is_off_ = true;
   uint8_t max_chances_ = 0;
   int64_t hand_ = 0;
-  double bits_of_leaving_ = 0.0;  // of the frequencies of rows that left, the last ones' average
+  double frequency_of_leaving_ = 0.0;  // the average of the last rows that left
   std::vector<uint8_t> states_;
 };
 

@@ -10,22 +10,22 @@
 namespace fused_embedding {
 namespace {
 
-// Beside its bytes a row in DRAM costs its part of the index, which is least full after it has
-// grown, and a byte of the clock.
-constexpr int64_t kIndexBytes = 20;
+// Beside its bytes a row in DRAM costs its part of the index, 15 bytes where those of most shards
+// have just grown, and a byte of the clock.
+constexpr int64_t kIndexBytes = 16;
 constexpr int64_t kKeyBytes = sizeof(int64_t);
 
 // A sixteenth of a large budget: filters and index are 2.5 bytes a key, of four times the budget's
 // rows of 160 bytes.
 int64_t StoreBytes(int64_t dram_bytes) {
   constexpr int64_t kMin = int64_t{4} << 20, kLarge = int64_t{256} << 20;
-  return std::max(std::clamp(dram_bytes / 8, kMin, kLarge), dram_bytes / 16);
+  return std::max(std::clamp(dram_bytes / 10, kMin, kLarge), dram_bytes / 16);
 }
 
-// Large enough for the store to write in long runs, and small beside the rows.
+// Small beside the rows: the store has buffers of its own, from which it writes in long runs.
 int64_t WriteBytes(int64_t dram_bytes) {
   constexpr int64_t kMin = int64_t{1} << 10, kMax = int64_t{32} << 20;
-  return std::clamp((dram_bytes - StoreBytes(dram_bytes)) / 64, kMin, kMax);
+  return std::clamp((dram_bytes - StoreBytes(dram_bytes)) / 256, kMin, kMax);
 }
 
 // Of all shards: what is left beside the store, the rows that leave, and a copy of some of them.

@@ -131,8 +131,8 @@ void TableShard::Release(Span<const int64_t> claimed) {
 
 void TableShard::Trim() {
   while (rows_.size() > tier_->max_rows) {
-    const uint32_t number = rows_.clock().Next(rows_.slab().num_rows());
-    rows_.clock().CountLeaving(rows_.header(number)->frequency);
+    const uint32_t number = rows_.clock().Next(
+        rows_.slab().num_rows(), [&](uint32_t row) { return rows_.header(row)->frequency; });
     if (rows_.clock().IsDirty(number)) {
       const int64_t key = rows_.header(number)->key;
       const uint64_t hash = rows_.Hash(key);
