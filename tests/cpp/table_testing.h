@@ -101,11 +101,7 @@ struct TableContents {
   }
 };
 
-inline RowHeader HeaderOf(const std::string& row) {
-  RowHeader header;
-  std::memcpy(&header, row.data(), sizeof(header));
-  return header;
-}
+inline RowHeader HeaderOf(const std::string& row) { return HeaderAt(row.data()); }
 
 // An error where the rows of a store below cannot be read.
 inline Status ReadContents(const EmbeddingTable& table, TableContents* contents) {

@@ -11,9 +11,7 @@ namespace fused_embedding {
 namespace {
 
 RowHeader HeaderOf(const TableCopy& copy, int64_t row) {
-  RowHeader header;
-  std::memcpy(&header, copy.rows.data() + row * copy.layout.row_bytes(), sizeof(header));
-  return header;
+  return HeaderAt(copy.rows.data() + row * copy.layout.row_bytes());
 }
 
 // The order of `n` keys, the smallest first.

@@ -1,6 +1,5 @@
 #include "tf_ops/core/checkpoint/file_summary.h"
 
-#include <cstring>
 #include <new>
 
 #include "tf_ops/core/checkpoint/table_file.h"
@@ -22,9 +21,7 @@ Status Summarize(const std::string& path, FileSummary* summary) {
   };
   visitor.rows = [&](const RowLayout& layout, Span<const char> rows) {
     for (int64_t i = 0; i < rows.size; i += layout.row_bytes()) {
-      RowHeader header;
-      std::memcpy(&header, rows.data + i, sizeof(header));
-      Add(header, &summary->rows);
+      Add(HeaderAt(rows.data + i), &summary->rows);
     }
     return Status();
   };

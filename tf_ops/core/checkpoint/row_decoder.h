@@ -10,12 +10,6 @@
 
 namespace fused_embedding {
 
-inline RowHeader HeaderAt(const char* row) {
-  RowHeader header;
-  std::memcpy(&header, row, sizeof(header));
-  return header;
-}
-
 // Rows of a file as a table takes them: numbers of slots in the table's order, initial values where
 // the file has none.
 class RowDecoder {

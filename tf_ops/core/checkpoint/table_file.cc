@@ -1,7 +1,6 @@
 #include "tf_ops/core/checkpoint/table_file.h"
 
 #include <algorithm>
-#include <cstring>
 #include <new>
 #include <unordered_set>
 #include <utility>
@@ -216,9 +215,7 @@ Status ReadRows(const std::string& path, const RowLayout& layout, FileRows* rows
   TableFileVisitor visitor;
   visitor.rows = [&](const RowLayout& file, Span<const char> bytes) {
     for (int64_t row = 0; row < bytes.size; row += file.row_bytes()) {
-      RowHeader header;
-      std::memcpy(&header, bytes.data + row, sizeof(header));
-      rows->keys.push_back(header.key);
+      rows->keys.push_back(HeaderAt(bytes.data + row).key);
       const char* value = bytes.data + row + file.value_offset();
       rows->values.insert(rows->values.end(), value, value + file.value_bytes());
     }

@@ -9,6 +9,7 @@
 #define FUSED_EMBEDDING_CORE_TABLE_ROW_LAYOUT_H_
 
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,13 @@ struct RowHeader {
 static_assert(sizeof(RowHeader) == 16);
 
 constexpr uint32_t kDeadVersion = 0xffffffffu;  // of a row that was erased
+
+// Of a row that may lie anywhere, as in a file.
+inline RowHeader HeaderAt(const char* row) {
+  RowHeader header;
+  std::memcpy(&header, row, sizeof(header));
+  return header;
+}
 
 // The value type of a table, in the order of FE_FOR_EACH_VALUE_TYPE.
 enum class ValueType { kFloat, kDouble, kHalf, kBFloat16 };
