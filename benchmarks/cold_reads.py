@@ -20,14 +20,14 @@ from collections.abc import Callable
 import numpy as np
 from absl import app, flags
 
-from benchmarks import tier_tables, timing, workloads
+from benchmarks import disk, tier_tables, timing, workloads
 
 _ROUNDS = flags.DEFINE_integer("rounds", 8, "Rounds of alternation.", lower_bound=1)
 _FETCH = flags.DEFINE_integer("fetch", 16384, "Keys of a fetch.", lower_bound=1)
 _FETCHES = flags.DEFINE_integer("fetches", 4, "Fetches of a round.", lower_bound=1)
 _FIO_SECONDS = flags.DEFINE_integer("fio_seconds", 3, "Of fio in a round; 0: none.")
 
-READERS, KEYS_PER_CALL = 32, 32
+KEYS_PER_CALL = 32
 SOURCE = pathlib.Path(__file__).with_suffix("").parent / "bare_multi_get.cc"
 # Those of core/storage/rocksdb/rocksdb_store.cc that are for reads.
 OPTIONS = (
@@ -49,7 +49,9 @@ def main(_: list[str]) -> None:
     stream = _KeysInTurn()
     _make_cold(table, stream)
     bare = Bare(_folder_of_store())
-    fio = _Fio(table.counters()["cold_bytes"]) if _FIO_SECONDS.value else None
+    fio = None
+    if _FIO_SECONDS.value:
+        fio = disk.Fio(tier_tables.FOLDER.value, table.counters()["cold_bytes"], _FIO_SECONDS.value)
     tier_tables.wait()
     seconds: dict[str, list[float]] = {"table": [], "bare": [], "one_multi_get": []}
     fio_rates, before = [], table.counters()
@@ -58,7 +60,7 @@ def main(_: list[str]) -> None:
         fetches = [stream.take(_FETCH.value) for _ in range(_FETCHES.value)]
         systems: dict[str, Callable] = {
             "table": lambda keys: _seconds(table.variable.prefetch, keys),
-            "bare": lambda keys: bare.seconds(keys, READERS, KEYS_PER_CALL),
+            "bare": lambda keys: bare.seconds(keys, disk.READERS, KEYS_PER_CALL),
             "one_multi_get": lambda keys: bare.seconds(keys, 1, len(keys)),
         }
         for name in rng.permutation([*systems, "fio"]):
@@ -149,7 +151,7 @@ class Bare:
         self.library.bare_open.restype = ctypes.c_void_p
         self.library.bare_get.restype = ctypes.c_int64
         # As a table divides its budget.
-        memory = min(max(tier_tables.budget() // 8, 4 << 20), 256 << 20)
+        memory = min(max(tier_tables.budget() // 10, 4 << 20), 256 << 20)
         options = OPTIONS.format(direct="true", cache=memory // 8 * 6)
         opened = self.library.bare_open(str(path).encode(), options.encode())
         if not opened:
@@ -175,25 +177,6 @@ class Bare:
     def close(self) -> None:
         """Before the table removes the files."""
         self.library.bare_close(self.opened)
-
-
-class _Fio:
-    """Reads of 4 KB at random, past the page cache, by as many threads as a store has."""
-
-    def __init__(self, num_bytes: int) -> None:
-        path = pathlib.Path(tier_tables.FOLDER.value) / "fio.bin"
-        self.command = ["fio", "--name=reads", f"--filename={path}"]
-        self.command += [f"--size={num_bytes >> 12 << 12}"]
-        self.command += ["--bs=4k", "--rw=randread", "--norandommap", "--direct=1"]
-        self.command += ["--ioengine=psync", "--thread", f"--numjobs={READERS}"]
-        self.command += ["--group_reporting", "--output-format=json"]
-        subprocess.run([*self.command, "--create_only=1"], check=True, stdout=subprocess.DEVNULL)
-
-    def reads_a_second(self) -> float:
-        """Measured now."""
-        command = [*self.command, "--time_based", f"--runtime={_FIO_SECONDS.value}"]
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-        return float(json.loads(done.stdout)["jobs"][0]["read"]["iops"])
 
 
 if __name__ == "__main__":

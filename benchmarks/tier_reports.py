@@ -50,7 +50,8 @@ def _steps(record: dict) -> str:
     lines = [_title(record, f"training steps of {axes['batch']:,} ids"), ""]
     head = ["table", "ms", "speed of memory's (target)", "of the step waited for the disk"]
     head += ["keys a step", "of these in memory", "read a step", "MB read a step"]
-    head += ["rows written a step", "written / given", "memory / budget", "disk / rows"]
+    head += ["reads a second, of fio's", "rows written a step", "written / given"]
+    head += ["memory / budget", "disk / rows"]
     lines += markdown.head(head)
     # Timed steps, those that begin a block, and those that warm up.
     num_steps = axes["rounds"] * (axes["block"] + 1) + 5
@@ -64,11 +65,19 @@ def _steps(record: dict) -> str:
             row += [f"{figures['memory_hit_rate']:.1%}"]
             row += [f"{figures['cold_gets'] / num_steps:,.0f}"]
             row += [f"{figures['disk_bytes_read'] / num_steps / 1e6:.1f}"]
+            rate = figures["disk_reads"] / num_steps / figures["median_us"] * 1e6
+            row.append(_of_fio(rate, record["cells"][0]["fio_reads_per_second"]))
             row += [f"{figures['rows_written'] / num_steps:,.0f}"]
             row += [f"{figures['write_amplification']:.1f}", f"{figures['memory_of_budget']:.2f}"]
             row += [f"{figures['disk_of_rows']:.2f}"]
         lines.append(markdown.row(row + [""] * (len(head) - len(row))))
     return "\n".join(lines)
+
+
+def _of_fio(rate: float, fio_rates: Sequence[float]) -> str:
+    """Beside the mean of what fio had before and after."""
+    share = f", {rate * len(fio_rates) / sum(fio_rates):.0%}" if fio_rates else ""
+    return f"{rate:,.0f}{share}"
 
 
 _WAITING = ("ssd", "ssd_prefetch")

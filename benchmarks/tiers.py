@@ -8,7 +8,8 @@ the rows of the next steps. The first gets all keys, with Adagrad's slot, and tr
 steps; the others are restored from its checkpoint, so that their rows have frequencies as those of
 a table that has trained for a while. Then each takes --settle steps before the first that is timed.
 A fourth system takes steps on the second table whose rows were all fetched before: what the second
-one takes longer, it waited for the disk. Writes one JSON file.
+one takes longer, it waited for the disk. What the disk can do, fio measures before and after the
+rounds. Writes one JSON file.
 """
 
 import os
@@ -19,12 +20,13 @@ from typing import Any
 
 from absl import app, flags
 
-from benchmarks import tier_tables, timing
+from benchmarks import disk, tier_tables, timing
 
 _ROUNDS = flags.DEFINE_integer("rounds", 8, "Rounds of alternation.", lower_bound=1)
 _BLOCK = flags.DEFINE_integer("block", 10, "Timed steps of a system in a round.", lower_bound=1)
 _HISTORY = flags.DEFINE_integer("history", 5000, "Steps in memory, of which all have a checkpoint.")
 _SETTLE = flags.DEFINE_integer("settle", 400, "Steps before the first that is timed.")
+_FIO_SECONDS = flags.DEFINE_integer("fio_seconds", 5, "Of fio before and after; 0: none.")
 _STRATEGY = flags.DEFINE_enum("strategy", "LFU", ["LFU", "LRU"], "Which rows leave memory first.")
 
 _PREPARED_SEED = 12  # other ids: those of the second table would find rows that it brought
@@ -40,13 +42,19 @@ def main(_: list[str]) -> None:
         systems[name].settle()
     shutil.rmtree(_checkpoint().parent)
     systems["ssd_resident"] = Prepared(systems["ssd"])
+    fio = None
+    if _FIO_SECONDS.value:
+        num_bytes = tier_tables.NUM_KEYS.value * tier_tables.row_bytes()
+        fio = disk.Fio(tier_tables.FOLDER.value, num_bytes, _FIO_SECONDS.value)
     tier_tables.wait()
+    fio_rates = [fio.reads_a_second()] if fio else []
     samples = timing.alternate(
         {name: system.step for name, system in systems.items()},
         _ROUNDS.value,
         _BLOCK.value,
         {name: system.count for name, system in systems.items()},
     )
+    fio_rates += [fio.reads_a_second()] if fio else []
     measured = {name: timing.summary(of_one) for name, of_one in samples.items()}
     for name, system in systems.items():
         measured[name] |= system.report()
@@ -57,7 +65,8 @@ def main(_: list[str]) -> None:
     axes = {"share": tier_tables.SHARE.value, "batch": tier_tables.BATCH.value}
     axes |= {"strategy": _STRATEGY.value, "history": _HISTORY.value, "settle": _SETTLE.value}
     axes |= {"rounds": _ROUNDS.value, "block": _BLOCK.value, "zipf": 1.05}
-    tier_tables.write("tiers", "tiers", [{"phase": "adagrad", "systems": measured}], axes)
+    cell = {"phase": "adagrad", "systems": measured, "fio_reads_per_second": fio_rates}
+    tier_tables.write("tiers", "tiers", [cell], axes)
 
 
 def _checkpoint() -> pathlib.Path:

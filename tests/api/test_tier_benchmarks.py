@@ -57,7 +57,7 @@ def last(clicks, row, now):
 @pytest.mark.parametrize(
     ("module", "flags"),
     [
-        ("tiers", ["--settle=2", "--rounds=2", "--block=2"]),
+        ("tiers", ["--history=9", "--settle=2", "--rounds=2", "--block=2", "--fio_seconds=0"]),
         ("tier_memory", ["--steps=2", "--limit=30"]),
         ("cold_reads", ["--rounds=2", "--fetch=1000", "--fetches=2", "--fio_seconds=0"]),
     ],
