@@ -12,7 +12,7 @@ Table = EmbeddingVariable | PartitionedEmbeddingVariable
 
 
 def prefetch_embeddings(
-    ids_of: Callable[..., list[tuple[Table, Any]]], buffer_size: int = 2
+    ids_of: Callable[..., list[tuple[Table, Any]]], buffer_size: int = 3
 ) -> Callable[[tf.data.Dataset], tf.data.Dataset]:
     """Reads rows that are on a disk before the step that needs them, while others run.
 
@@ -23,8 +23,9 @@ def prefetch_embeddings(
     Args:
         ids_of: Gets an element as `map` would give it, returns pairs of a table and what is looked
             up in it: a tensor, tf.SparseTensor or tf.RaggedTensor of integers of any shape.
-        buffer_size: Elements that are made ahead, as in `tf.data.Dataset.prefetch`. All their rows
-            should fit into DRAM at once.
+        buffer_size: Elements whose rows are read at the same time, so that the disk is never idle
+            between two of them, and which are made ahead by that. All their rows should fit into
+            DRAM at once.
 
     Returns:
         A transformation for `tf.data.Dataset.apply`.
@@ -46,7 +47,7 @@ def prefetch_embeddings(
         return same[0] if len(same) == 1 else same
 
     def apply(dataset: tf.data.Dataset) -> tf.data.Dataset:
-        return dataset.map(fetch).prefetch(buffer_size)
+        return dataset.map(fetch, num_parallel_calls=buffer_size, deterministic=True).prefetch(1)
 
     return apply
 
