@@ -22,16 +22,26 @@ int64_t StoreBytes(int64_t dram_bytes) {
   return std::max(std::clamp(dram_bytes / 10, kMin, kLarge), dram_bytes / 16);
 }
 
-// Small beside the rows: the store has buffers of its own, from which it writes in long runs.
-int64_t WriteBytes(int64_t dram_bytes) {
+int64_t PartOfRows(int64_t dram_bytes, int64_t divisor) {
   constexpr int64_t kMin = int64_t{1} << 10, kMax = int64_t{32} << 20;
-  return std::clamp((dram_bytes - StoreBytes(dram_bytes)) / 256, kMin, kMax);
+  return std::clamp((dram_bytes - StoreBytes(dram_bytes)) / divisor, kMin, kMax);
 }
 
-// Of all shards: what is left beside the store, the rows that leave, and a copy of some of them.
+// So large that the disk is seldom idle, as it is at the end of a read.
+int64_t ReadBytes(int64_t dram_bytes) { return PartOfRows(dram_bytes, 64); }
+
+// The store has buffers of its own, from which it writes in long runs.
+int64_t WriteBytes(int64_t dram_bytes) { return PartOfRows(dram_bytes, 256); }
+
+// What is not for rows that are in DRAM to stay: the store, a read, rows that leave, and a copy of
+// some of them.
+int64_t OtherBytes(int64_t dram_bytes) {
+  return StoreBytes(dram_bytes) + ReadBytes(dram_bytes) + 5 * WriteBytes(dram_bytes);
+}
+
+// Of all shards.
 int64_t MaxRows(int64_t dram_bytes, int64_t row_bytes) {
-  const int64_t bytes = dram_bytes - StoreBytes(dram_bytes) - 6 * WriteBytes(dram_bytes);
-  return bytes / (row_bytes + kIndexBytes);
+  return (dram_bytes - OtherBytes(dram_bytes)) / (row_bytes + kIndexBytes);
 }
 
 // What a store has counted; not what it has.
@@ -67,7 +77,7 @@ class ColdTier::Fetch {
 
   // Claims keys, the first of some shards; returns whether others have claimed some.
   bool Claim(const MissingKeys& missing) {
-    int64_t room = std::max<int64_t>(tier_->write_bytes_ / tier_->row_bytes_, 1024);
+    int64_t room = std::max<int64_t>(tier_->read_bytes_ / tier_->row_bytes_, 1024);
     bool is_any_foreign = false;
     for (size_t s = 0; s < claimed_.size() && room > 0; ++s) {
       const int64_t n = std::min(missing.of_shard[s].n, room);
@@ -135,8 +145,8 @@ Status ColdTier::Create(const StorageConfig& config, const RowLayout& layout, co
   const int64_t num_shards = static_cast<int64_t>(shards.size());
   if (MaxRows(config.dram_bytes, layout.row_bytes()) < num_shards) {
     return InvalidArgument("dram_bytes = ", config.dram_bytes, " is too small for a table with ",
-                           "rows of ", layout.row_bytes(), " bytes above a cold store: ",
-                           StoreBytes(config.dram_bytes) + 6 * WriteBytes(config.dram_bytes),
+                           "rows of ", layout.row_bytes(),
+                           " bytes above a cold store: ", OtherBytes(config.dram_bytes),
                            " are for the store and for rows on their way, and each of ", num_shards,
                            " shards needs room for a row");
   }
@@ -154,7 +164,10 @@ Status ColdTier::Create(const StorageConfig& config, const RowLayout& layout, co
 }
 
 ColdTier::ColdTier(const StorageConfig& config, const Shards& shards)
-    : config_(config), shards_(shards), write_bytes_(WriteBytes(config.dram_bytes)) {}
+    : config_(config),
+      shards_(shards),
+      read_bytes_(ReadBytes(config.dram_bytes)),
+      write_bytes_(WriteBytes(config.dram_bytes)) {}
 
 ColdTier::~ColdTier() {
   {

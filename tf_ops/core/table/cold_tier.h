@@ -101,7 +101,7 @@ class ColdTier {
 
   const StorageConfig config_;
   const Shards& shards_;
-  const int64_t write_bytes_;  // of rows in a write
+  const int64_t read_bytes_, write_bytes_;  // of rows in a read and in a write
 
   std::shared_mutex use_mutex_;  // held alone by those who change the layout
   int64_t num_opened_ = 0;
