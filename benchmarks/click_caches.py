@@ -49,6 +49,8 @@ def table_hits(
 
     import fused_embedding as fe
 
+    if folder:
+        pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as path:
         handle = fe.raw_ops.EmbeddingVariableHandle(
             shared_name="clicks", dtype=tf.float32, dim=DIM, initializer="debug",
