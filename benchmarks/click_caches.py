@@ -6,6 +6,7 @@ The clicks are diginetica's, in their order, from `../shared/data` beside the re
 import collections
 import gzip
 import heapq
+import pathlib
 import tempfile
 from typing import Any
 
@@ -16,9 +17,8 @@ from benchmarks import workloads
 PATH = workloads.DATA / "sessions" / "diginetica.txt.gz"
 DIM = 32
 _ROW_BYTES = workloads.ROW_HEADER_BYTES + 4 * DIM
-# Of core/table/cold_tier.cc: what a row costs beside its bytes, the least that a store has, and the
-# part of the rest of which six are rows on their way.
-_INDEX_BYTES, _STORE_BYTES, _WRITE_PART, _NUM_SHARDS = 20, 4 << 20, 64, 16
+# Of core/table/cold_tier.cc: what a row costs beside its bytes, and the least that a store has.
+_INDEX_BYTES, _STORE_BYTES, _NUM_SHARDS = 16, 4 << 20, 16
 
 
 def read_clicks(num: int | None = None) -> np.ndarray:
@@ -78,8 +78,15 @@ def table_hits(
 
 def _budget(num_rows: int) -> int:
     rows = num_rows * (_ROW_BYTES + _INDEX_BYTES)
-    write = max(rows // (_WRITE_PART - 6), 1 << 10)
-    return _STORE_BYTES + rows + 6 * (write + 1)
+    others = 0
+    for _ in range(9):  # which are a part of the sum
+        others = _on_their_way(rows + others)
+    return _STORE_BYTES + rows + others
+
+
+def _on_their_way(num_bytes: int) -> int:
+    """Of the bytes beside the store, those for rows that are read and written."""
+    return max(-(-num_bytes // 64), 1 << 10) + 5 * max(-(-num_bytes // 256), 1 << 10)
 
 
 def _counters(handle: Any) -> dict[str, int]:
