@@ -36,7 +36,7 @@ def newest(folder: pathlib.Path) -> list[dict]:
     latest: dict[tuple, dict] = {}
     for record in sorted((load(p) for p in folder.glob("*.json")), key=lambda r: r["date"]):
         axes = record["axes"]
-        names = ("workload", "op", "table", "tables", "threads", "batch_size", "mode")
+        names = ("workload", "op", "table", "tables", "threads", "batch_size", "mode", "num_keys")
         latest[tuple(str(axes.get(name, "")) for name in names)] = record
     return [latest[key] for key in sorted(latest)]
 
