@@ -54,7 +54,7 @@ def _steps(record: dict) -> str:
     head += ["memory / budget", "disk / rows"]
     lines += markdown.head(head)
     # Timed steps, those that begin a block, and those that warm up.
-    num_steps = axes["rounds"] * (axes["block"] + 1) + 5
+    num_steps = axes["rounds"] * (axes["block"] + axes["untimed"]) + 5
     for name, figures in record["cells"][0]["systems"].items():
         row = [_SYSTEMS[name], markdown.milliseconds(figures)]
         speed = figures["speed_of_memory"]["median"]

@@ -23,12 +23,13 @@ from absl import app, flags
 from benchmarks import disk, tier_tables, timing
 
 _ROUNDS = flags.DEFINE_integer("rounds", 8, "Rounds of alternation.", lower_bound=1)
-_BLOCK = flags.DEFINE_integer("block", 10, "Timed steps of a system in a round.", lower_bound=1)
+_BLOCK = flags.DEFINE_integer("block", 8, "Timed steps of a system in a round.", lower_bound=1)
 _HISTORY = flags.DEFINE_integer("history", 5000, "Steps in memory, of which all have a checkpoint.")
 _SETTLE = flags.DEFINE_integer("settle", 400, "Steps before the first that is timed.")
 _FIO_SECONDS = flags.DEFINE_integer("fio_seconds", 5, "Of fio before and after; 0: none.")
 _STRATEGY = flags.DEFINE_enum("strategy", "LFU", ["LFU", "LRU"], "Which rows leave memory first.")
 
+_AHEAD = 6  # batches, or more than a pipeline has fetched while other systems took their steps
 _PREPARED_SEED = 12  # other ids: those of the second table would find rows that it brought
 _HISTORY_SEED = 13
 
@@ -53,6 +54,7 @@ def main(_: list[str]) -> None:
         _ROUNDS.value,
         _BLOCK.value,
         {name: system.count for name, system in systems.items()},
+        _AHEAD,
     )
     fio_rates += [fio.reads_a_second()] if fio else []
     measured = {name: timing.summary(of_one) for name, of_one in samples.items()}
@@ -64,7 +66,8 @@ def main(_: list[str]) -> None:
         print(name, measured[name], flush=True)
     axes = {"share": tier_tables.SHARE.value, "batch": tier_tables.BATCH.value}
     axes |= {"strategy": _STRATEGY.value, "history": _HISTORY.value, "settle": _SETTLE.value}
-    axes |= {"rounds": _ROUNDS.value, "block": _BLOCK.value, "zipf": 1.05}
+    axes |= {"rounds": _ROUNDS.value, "block": _BLOCK.value, "untimed": _AHEAD}
+    axes |= {"zipf": 1.05}
     cell = {"phase": "adagrad", "systems": measured, "fio_reads_per_second": fio_rates}
     tier_tables.write("tiers", "tiers", [cell], axes)
 

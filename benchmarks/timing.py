@@ -11,11 +11,15 @@ WARM_UP_STEPS = 5
 
 
 def alternate(
-    steps: Mapping[str, Step], rounds: int, block: int, undo: Mapping[str, Step] | None = None
+    steps: Mapping[str, Step],
+    rounds: int,
+    block: int,
+    undo: Mapping[str, Step] | None = None,
+    untimed: int = 1,
 ) -> dict[str, np.ndarray]:
     """Times the steps block by block in rounds, so that drift of the machine hits all alike.
 
-    Each block starts with one step that is not timed: it pays for the caches that the previous
+    Each block starts with a step that is not timed: it pays for the caches that the previous
     system left behind. The order is drawn anew for each round: who runs after the limit loop finds
     its tables evicted, who runs after a system with the same tables finds some rows loaded.
 
@@ -24,6 +28,7 @@ def alternate(
         rounds: Rounds of alternation.
         block: Timed steps of a system in a round.
         undo: What is called after each step of a system with the step's number, untimed.
+        untimed: Steps that a block starts with: more where a system works ahead in others' time.
 
     Returns:
         `[rounds, block]` float64 microseconds of each system.
@@ -38,16 +43,18 @@ def alternate(
     gc.disable()
     for r in range(rounds):
         for position, name in enumerate(rng.permutation(list(steps))):
-            samples[name][r] = _time_block(steps[name], undo[name], r + position * block, block)
+            first = r + position * block
+            for i in range(untimed):
+                steps[name](first + i)
+                undo[name](first + i)
+            samples[name][r] = _time_block(steps[name], undo[name], first + untimed, block)
     gc.enable()
     return samples
 
 
 def _time_block(step: Step, undo: Step, first: int, block: int) -> list[float]:
-    step(first)
-    undo(first)
     times = []
-    for i in range(first + 1, first + 1 + block):
+    for i in range(first, first + block):
         start = time.perf_counter_ns()
         step(i)
         times.append((time.perf_counter_ns() - start) / 1e3)
