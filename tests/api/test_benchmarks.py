@@ -2,6 +2,7 @@ import json
 import pathlib
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -235,6 +236,18 @@ def test_each_timed_step_is_undone():
     timing.alternate({"a": calls.append}, rounds=2, block=2, undo={"a": lambda i: calls.append(-i)})
     assert all(undone == -done for done, undone in zip(calls[::2], calls[1::2], strict=True))
     assert len(calls) == 2 * (timing.WARM_UP_STEPS + 2 * 3)
+
+
+def test_blocks_start_with_steps_that_are_not_timed():
+    calls = []
+
+    def slow_at_first(i):
+        calls.append(i)
+        time.sleep(0.02 if (len(calls) - timing.WARM_UP_STEPS - 1) % 5 < 3 else 0)
+
+    samples = timing.alternate({"a": slow_at_first}, rounds=2, block=2, untimed=3)["a"]
+    assert len(calls) == timing.WARM_UP_STEPS + 2 * 5
+    assert samples.max() < 15_000
 
 
 def test_ratio_is_the_median_over_rounds():
