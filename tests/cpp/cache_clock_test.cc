@@ -77,9 +77,9 @@ TEST(CacheClockTest, LfuSparesFrequentRowsOnceUntilTheyAreUsed) {
     for (int i = 0; i < 2; ++i) round();
     EXPECT_EQ(Next(&clock, 3, {7, 8, 7}), 1u) << "it had its further chances";
     clock.Use(1, RowUse::kNow);
-    EXPECT_NE(Next(&clock, 3, {7, 8, 7}), 1u);
-    EXPECT_NE(Next(&clock, 3, {7, 8, 7}), 1u);
-    EXPECT_NE(Next(&clock, 3, {7, 8, 7}), 1u) << "and gets them again when it is used";
+    for (int i = 0; i < 6; ++i) {
+      EXPECT_NE(Next(&clock, 3, {7, 8, 7}), 1u) << "and gets them again when it is used";
+    }
   }
 }
 
