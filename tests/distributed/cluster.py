@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
@@ -23,6 +23,7 @@ import fused_embedding
 READY = "ready"
 START_SECONDS = 300
 STOP_SECONDS = 10
+REACH_SECONDS = 120
 
 
 @contextlib.contextmanager
@@ -67,6 +68,22 @@ def replaced(addresses: dict[str, list[str]], job: str, task: int) -> Iterator[N
         yield
     finally:
         _stop(server)
+
+
+def when_reached(run: Callable[[], None]) -> None:
+    """Runs it, and again while a server is not reached, as TensorFlow's monitored sessions do.
+
+    Each server has a channel of its own to each other, and gRPC waits longer from one attempt to
+    reach a server that is gone to the next: it refuses calls meanwhile, though the server is back.
+    """
+    deadline = time.monotonic() + REACH_SECONDS
+    while True:
+        try:
+            return run()
+        except tf.errors.UnavailableError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 def _children(pid: int, addresses: dict[str, list[str]]) -> dict[tuple[str, int], int]:

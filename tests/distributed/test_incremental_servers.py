@@ -135,7 +135,7 @@ def test_a_server_that_is_lost_is_restored_from_an_incremental_save(tmp_path):
         with cluster.replaced(addresses, "ps", 1):
             session.close()
             with graph.as_default(), connect(master, graph) as session:
-                model.saver.restore(session, path)
+                cluster.when_reached(lambda: model.saver.restore(session, path))
                 for step in range(4, num_steps):
                     losses.append(train_step(session, model, step))
                     path = model.saver.save(session, prefix, global_step=step)

@@ -213,7 +213,7 @@ def test_a_killed_server_is_restarted_from_a_checkpoint(tmp_path, make_saver):
         with cluster.replaced(addresses, "ps", 1):
             session.close()  # would wait for a server that is gone
             with graph.as_default(), connect(master, graph) as session:
-                model.saver.restore(session, path)
+                cluster.when_reached(lambda: model.saver.restore(session, path))
                 losses += [train_step(session, model, step) for step in range(4, num_steps)]
                 assert_same(content(session, model), want)
     np.testing.assert_allclose(losses, want_losses, rtol=1e-6)
