@@ -49,12 +49,12 @@ def main(_: list[str]) -> None:
     stream = _KeysInTurn()
     _make_cold(table, stream)
     bare = Bare(_folder_of_store())
-    fio = None
-    if _FIO_SECONDS.value:
-        fio = disk.Fio(tier_tables.FOLDER.value, table.counters()["cold_bytes"], _FIO_SECONDS.value)
+    num_bytes = table.counters()["cold_bytes"]
+    fio = disk.Fio(tier_tables.FOLDER.value, num_bytes, _FIO_SECONDS.value)
     tier_tables.wait()
     seconds: dict[str, list[float]] = {"table": [], "bare": [], "one_multi_get": []}
-    fio_rates, before = [], table.counters()
+    fio_rates: list[float] = []
+    before = table.counters()
     rng = np.random.default_rng(1)
     for _round in range(_ROUNDS.value):
         fetches = [stream.take(_FETCH.value) for _ in range(_FETCHES.value)]
@@ -68,8 +68,8 @@ def main(_: list[str]) -> None:
                 # The slow one reads a part: its rate is all that is wanted.
                 keys = fetches[:1] if name == "one_multi_get" else fetches
                 seconds[name].append(sum(map(systems[name], keys)) / len(keys))
-            elif fio:
-                fio_rates.append(fio.reads_a_second())
+            else:
+                fio_rates += fio.reads_a_second()
     figures = tier_tables.counted(before, table.counters(), before["size"])
     asked = _ROUNDS.value * _FETCHES.value * _FETCH.value
     cell = {"phase": "cold_reads", "cold_share": round(figures["cold_gets"] / asked, 4)}

@@ -43,12 +43,10 @@ def main(_: list[str]) -> None:
         systems[name].settle()
     shutil.rmtree(_checkpoint().parent)
     systems["ssd_resident"] = Prepared(systems["ssd"])
-    fio = None
-    if _FIO_SECONDS.value:
-        num_bytes = tier_tables.NUM_KEYS.value * tier_tables.row_bytes()
-        fio = disk.Fio(tier_tables.FOLDER.value, num_bytes, _FIO_SECONDS.value)
+    num_bytes = tier_tables.NUM_KEYS.value * tier_tables.row_bytes()
+    fio = disk.Fio(tier_tables.FOLDER.value, num_bytes, _FIO_SECONDS.value)
     tier_tables.wait()
-    fio_rates = [fio.reads_a_second()] if fio else []
+    fio_rates = fio.reads_a_second()
     samples = timing.alternate(
         {name: system.step for name, system in systems.items()},
         _ROUNDS.value,
@@ -56,7 +54,7 @@ def main(_: list[str]) -> None:
         {name: system.count for name, system in systems.items()},
         _AHEAD,
     )
-    fio_rates += [fio.reads_a_second()] if fio else []
+    fio_rates += fio.reads_a_second()
     measured = {name: timing.summary(of_one) for name, of_one in samples.items()}
     for name, system in systems.items():
         measured[name] |= system.report()
@@ -66,8 +64,7 @@ def main(_: list[str]) -> None:
         print(name, measured[name], flush=True)
     axes = {"share": tier_tables.SHARE.value, "batch": tier_tables.BATCH.value}
     axes |= {"strategy": _STRATEGY.value, "history": _HISTORY.value, "settle": _SETTLE.value}
-    axes |= {"rounds": _ROUNDS.value, "block": _BLOCK.value, "untimed": _AHEAD}
-    axes |= {"zipf": 1.05}
+    axes |= {"rounds": _ROUNDS.value, "block": _BLOCK.value, "untimed": _AHEAD, "zipf": 1.05}
     cell = {"phase": "adagrad", "systems": measured, "fio_reads_per_second": fio_rates}
     tier_tables.write("tiers", "tiers", [cell], axes)
 
