@@ -11,6 +11,7 @@
 
 #include "tests/cpp/table_testing.h"
 #include "tf_ops/core/base/hash.h"
+#include "tf_ops/core/table/row_slab.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define FE_SKIP_UNDER_SANITIZERS(why) GTEST_SKIP() << "under a sanitizer: " why
@@ -213,6 +214,26 @@ TEST(EmbeddingTableStressTest, MemoryOfManyKeys) {
   EXPECT_LE(counted, 1.3 * kPayload);
   EXPECT_LE(resident, 1.3 * kPayload);
   EXPECT_NEAR(counted, resident, 0.05 * resident);
+}
+
+// Huge pages of which a row or two are used would be as much again.
+TEST(EmbeddingTableStressTest, MemoryOfExpectedRows) {
+  FE_SKIP_UNDER_SANITIZERS("its shadow memory would be measured as well");
+  constexpr int64_t kRowBytes = 4096, kRows = 513, kSlabs = 16;
+  std::vector<RowSlab> slabs;
+  malloc_trim(0);
+  const int64_t before = ResidentBytes();
+  for (int64_t i = 0; i < kSlabs; ++i) {
+    slabs.emplace_back(kRowBytes);
+    slabs.back().ExpectRows(kRows);
+    ASSERT_TRUE(IsOk(slabs.back().Reserve(kRows)));
+    for (int64_t row = 0; row < kRows; ++row) {
+      std::memset(slabs.back().row(slabs.back().Add(row)), 1, kRowBytes);
+    }
+  }
+  const int64_t resident = ResidentBytes() - before;
+  EXPECT_GE(resident, kSlabs * kRows * kRowBytes);
+  EXPECT_LE(resident, kSlabs * kRows * kRowBytes * 5 / 4);
 }
 
 int64_t AddressSpaceBytes() {

@@ -76,6 +76,17 @@ TEST(RowSlabTest, MemoryIsCountedWhereItIsTouched) {
   EXPECT_EQ(slab.memory_bytes(), 4 << 20);
 }
 
+TEST(RowSlabTest, TheLastOfExpectedRowsAreOnSmallPages) {
+  for (const int64_t num_rows : {513, 1500, 4096 + 5}) {  // some pages of 2 MiB and a part of one
+    RowSlab slab(4096);
+    slab.ExpectRows(num_rows);
+    for (int64_t row = 0; row < num_rows; ++row) AddRow(&slab, row, 'a');
+    EXPECT_EQ(slab.memory_bytes(), num_rows * 4096);
+    AddRow(&slab, num_rows, 'a');  // others than were expected may come
+    EXPECT_EQ(slab.memory_bytes(), (num_rows + 1) * 4096);
+  }
+}
+
 TEST(RowSlabTest, TooManyRowsAreResourceExhausted) {
   RowSlab slab(144);
   EXPECT_TRUE(Fails(slab.Reserve(int64_t{1} << 32), StatusCode::kResourceExhausted,

@@ -40,7 +40,8 @@ PageMemory::~PageMemory() {
   }
 }
 
-Status PageMemory::Allocate(int64_t bytes, int64_t small_bytes, PageMemory* memory) {
+Status PageMemory::Allocate(int64_t bytes, int64_t huge_begin, int64_t huge_end,
+                            PageMemory* memory) {
   constexpr int64_t kMaxBytes = int64_t{1} << 46;
   PageMemory block;
   if (bytes > 0 && bytes <= kMaxBytes) {
@@ -58,9 +59,8 @@ Status PageMemory::Allocate(int64_t bytes, int64_t small_bytes, PageMemory* memo
   }
 #if defined(MADV_HUGEPAGE)
   // Advice: a system without huge pages is slower and right.
-  if (IsMapped(bytes) && block.bytes_ > small_bytes) {
-    madvise(block.data_ + small_bytes, static_cast<size_t>(block.bytes_ - small_bytes),
-            MADV_HUGEPAGE);
+  if (IsMapped(bytes) && huge_end > huge_begin) {
+    madvise(block.data_ + huge_begin, static_cast<size_t>(huge_end - huge_begin), MADV_HUGEPAGE);
   }
 #endif
   *memory = std::move(block);

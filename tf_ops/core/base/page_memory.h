@@ -26,8 +26,9 @@ class PageMemory {
   }
   ~PageMemory();
 
-  // No huge pages in the first `small_bytes`, a multiple of 2 MiB, of which little may be used.
-  static Status Allocate(int64_t bytes, int64_t small_bytes, PageMemory* memory);
+  // Huge pages from byte `huge_begin`, a multiple of 2 MiB, to `huge_end`: of a huge page of which
+  // little is used, all is taken.
+  static Status Allocate(int64_t bytes, int64_t huge_begin, int64_t huge_end, PageMemory* memory);
 
   char* data() const { return data_; }
   int64_t bytes() const { return bytes_; }

@@ -93,7 +93,8 @@ Status CountingBloomFilter::Create(int64_t num_counters, int64_t num_hashes, int
                              num_counters, " counters; count fewer keys, or accept more errors");
   }
   made.num_lines_ = static_cast<int64_t>(num_lines);
-  FE_RETURN_IF_ERROR(PageMemory::Allocate(made.num_lines_ * kLineBytes, 0, &made.memory_));
+  const int64_t all = made.num_lines_ * kLineBytes;
+  FE_RETURN_IF_ERROR(PageMemory::Allocate(all, 0, all, &made.memory_));
   *filter = std::move(made);
   return Status();
 }

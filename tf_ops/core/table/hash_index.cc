@@ -12,8 +12,8 @@ Status HashIndex::Create(int64_t num_entries, double max_load, HashIndex* index)
     return static_cast<int64_t>(static_cast<double>(num_buckets * kSlots) * max_load);
   };
   while (capacity() < num_entries) num_buckets *= 2;
-  FE_RETURN_IF_ERROR(
-      PageMemory::Allocate(num_buckets * int64_t{sizeof(Bucket)}, 0, &created.memory_));
+  const int64_t bytes = num_buckets * int64_t{sizeof(Bucket)};
+  FE_RETURN_IF_ERROR(PageMemory::Allocate(bytes, 0, bytes, &created.memory_));
   created.mask_ = static_cast<uint64_t>(num_buckets - 1);
   created.capacity_ = capacity();
   *index = std::move(created);

@@ -14,6 +14,10 @@ constexpr int64_t kSmallBytes = PageMemory::kHugePage;
 
 int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
+int64_t WholeHugePages(int64_t bytes) {
+  return bytes / PageMemory::kHugePage * PageMemory::kHugePage;
+}
+
 }  // namespace
 
 RowSlab::RowSlab(int64_t row_bytes) : row_bytes_(row_bytes) {
@@ -23,7 +27,10 @@ RowSlab::RowSlab(int64_t row_bytes) : row_bytes_(row_bytes) {
 
 int64_t RowSlab::memory_bytes() const {
   const int64_t bytes = num_rows_ * row_bytes_;
-  return RoundUp(bytes, bytes <= kSmallBytes ? PageMemory::kPage : PageMemory::kHugePage);
+  const bool is_last_small =
+      bytes <= kSmallBytes ||
+      (expected_rows_ >= 0 && bytes > WholeHugePages(expected_rows_ * row_bytes_));
+  return RoundUp(bytes, is_last_small ? PageMemory::kPage : PageMemory::kHugePage);
 }
 
 Status RowSlab::Reserve(int64_t num_rows) {
@@ -32,10 +39,13 @@ Status RowSlab::Reserve(int64_t num_rows) {
     return ResourceExhausted("a shard of an embedding table holds at most ", kNoRow,
                              " rows; use more shards");
   }
-  while (static_cast<int64_t>(chunks_.size()) << chunk_shift_ < needed) {
+  for (int64_t first; (first = static_cast<int64_t>(chunks_.size()) << chunk_shift_) < needed;) {
+    const int64_t bytes = row_bytes_ << chunk_shift_;
+    const int64_t expected = std::max<int64_t>(0, expected_rows_ - first) * row_bytes_;
+    const int64_t huge_end = expected_rows_ < 0 ? bytes : std::min(bytes, WholeHugePages(expected));
     PageMemory chunk;
-    FE_RETURN_IF_ERROR(PageMemory::Allocate(row_bytes_ << chunk_shift_,
-                                            chunks_.empty() ? kSmallBytes : 0, &chunk));
+    FE_RETURN_IF_ERROR(
+        PageMemory::Allocate(bytes, chunks_.empty() ? kSmallBytes : 0, huge_end, &chunk));
     chunks_.push_back(std::move(chunk));
   }
   return Status();

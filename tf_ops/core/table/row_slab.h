@@ -23,6 +23,9 @@ class RowSlab {
   int64_t num_rows() const { return num_rows_; }
   // Touched, not reserved.
   int64_t memory_bytes() const;
+  // Few rows are expected beyond as many: they lie on small pages, and so do the last of these,
+  // which do not fill a huge one. For chunks that are not made yet.
+  void ExpectRows(int64_t num_rows) { expected_rows_ = num_rows; }
 
   FE_INLINE char* row(int64_t number) const {
     return chunks_[number >> chunk_shift_].data() + (number & chunk_mask_) * row_bytes_;
@@ -48,6 +51,7 @@ class RowSlab {
     resized.num_rows_ = num_rows_;
     resized.num_free_ = num_free_;
     resized.free_row_ = free_row_;
+    resized.expected_rows_ = expected_rows_;
     for (int64_t number = 0; number < num_rows_; ++number) {
       *resized.header(number) = *header(number);
       if (IsAlive(number)) copy(row(number), resized.row(number));
@@ -63,6 +67,7 @@ class RowSlab {
   std::vector<PageMemory> chunks_;
   int64_t num_rows_ = 0;
   int64_t num_free_ = 0;
+  int64_t expected_rows_ = -1;  // or any number
   int64_t free_row_ = -1;  // the dead row used next, whose key is the number of the one after it
 };
 

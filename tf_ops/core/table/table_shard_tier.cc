@@ -29,7 +29,10 @@ Status TableShard::AddTier(CacheStrategy strategy, std::atomic<int64_t>* num_lea
   return tier_->writing.Init();
 }
 
-void TableShard::SetMaxRows(int64_t max_rows) { tier_->max_rows = max_rows; }
+void TableShard::SetMaxRows(int64_t max_rows) {
+  tier_->max_rows = max_rows;
+  rows_.slab().ExpectRows(max_rows);
+}
 
 // --- Rows come ---
 
