@@ -123,7 +123,7 @@ def write(mode: str, module: str, cells: list[dict], axes: dict) -> None:
     axes = {"table": "tier", "mode": mode, "num_keys": NUM_KEYS.value, "dim": DIM.value} | axes
     record = {"schema": results.SCHEMA, **machine.provenance(f"benchmarks.{module}")}
     record |= {"machine": machine.describe(), "axes": axes, "cells": cells}
-    results.write(record, mode, OUTPUT.value)
+    results.write(record, f"{mode}-{NUM_KEYS.value}", OUTPUT.value)
 
 
 def wait() -> None:
