@@ -39,15 +39,21 @@ Status RowSlab::Reserve(int64_t num_rows) {
     return ResourceExhausted("a shard of an embedding table holds at most ", kNoRow,
                              " rows; use more shards");
   }
-  for (int64_t first; (first = static_cast<int64_t>(chunks_.size()) << chunk_shift_) < needed;) {
-    const int64_t bytes = row_bytes_ << chunk_shift_;
-    const int64_t expected = std::max<int64_t>(0, expected_rows_ - first) * row_bytes_;
-    const int64_t huge_end = expected_rows_ < 0 ? bytes : std::min(bytes, WholeHugePages(expected));
-    PageMemory chunk;
-    FE_RETURN_IF_ERROR(
-        PageMemory::Allocate(bytes, chunks_.empty() ? kSmallBytes : 0, huge_end, &chunk));
-    chunks_.push_back(std::move(chunk));
+  while (capacity() < needed) FE_RETURN_IF_ERROR(AddChunk());
+  return Status();
+}
+
+Status RowSlab::AddChunk() {
+  const int64_t bytes = row_bytes_ << chunk_shift_;
+  const int64_t huge_begin = chunks_.empty() ? kSmallBytes : 0;
+  int64_t huge_end = bytes;
+  if (expected_rows_ >= 0) {
+    const int64_t expected = std::max<int64_t>(0, expected_rows_ - capacity()) * row_bytes_;
+    huge_end = std::min(bytes, WholeHugePages(expected));
   }
+  PageMemory chunk;
+  FE_RETURN_IF_ERROR(PageMemory::Allocate(bytes, huge_begin, huge_end, &chunk));
+  chunks_.push_back(std::move(chunk));
   return Status();
 }
 

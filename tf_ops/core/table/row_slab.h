@@ -23,8 +23,8 @@ class RowSlab {
   int64_t num_rows() const { return num_rows_; }
   // Touched, not reserved.
   int64_t memory_bytes() const;
-  // Few rows are expected beyond as many: they lie on small pages, and so do the last of these,
-  // which do not fill a huge one. For chunks that are not made yet.
+  // How many rows there may be, but for a while: those beyond, and the last ones, which do not fill
+  // a huge page, lie on small pages. For chunks that are not made yet.
   void ExpectRows(int64_t num_rows) { expected_rows_ = num_rows; }
 
   FE_INLINE char* row(int64_t number) const {
@@ -61,6 +61,10 @@ class RowSlab {
   }
 
  private:
+  // Rows that the chunks have room for.
+  int64_t capacity() const { return static_cast<int64_t>(chunks_.size()) << chunk_shift_; }
+  Status AddChunk();
+
   int64_t row_bytes_;
   int chunk_shift_ = 0;  // log2 of the rows of a chunk
   int64_t chunk_mask_ = 0;
