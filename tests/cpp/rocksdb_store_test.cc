@@ -115,8 +115,7 @@ TEST_F(RocksDbStoreTest, ManyFilesDoNotNeedManyDescriptors) {
 }
 
 TEST_F(RocksDbStoreTest, SpaceOfDeadRowsComesBackAndMemoryIsBounded) {
-  // 30 MB: 16 sorted runs of half a MB, before which none are merged, are little of it.
-  constexpr int64_t kRows = 60000, kValueBytes = 500;
+  constexpr int64_t kRows = 20000, kValueBytes = 500;  // 10 MB
   const StorePtr store = Opened(OptionsOf(kValueBytes));
   for (int64_t round = 0; round < 6; ++round) {
     ASSERT_TRUE(IsOk(Put(RowsOf(0, kRows, kValueBytes, round), store.get())));

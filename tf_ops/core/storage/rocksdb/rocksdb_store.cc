@@ -62,10 +62,6 @@ std::string OptionsText(int64_t memory_bytes, bool has_direct_io) {
       // Dead rows take up to half as much as live ones before all is merged: the default is twice.
       "compaction_style=kCompactionStyleUniversal;"
       "compaction_options_universal={max_size_amplification_percent=50};"
-      // Filters in memory tell which of many sorted runs has a key, so they are merged late: with
-      // 16 instead of 4 a row is written 4 times and not 10, and a key costs 1.09 reads, not 1.04.
-      "level0_file_num_compaction_trigger=16;level0_slowdown_writes_trigger=40;"
-      "level0_stop_writes_trigger=60;"
       // The tier above is the cache of rows: pages of the system would be a second one, of memory
       // that nobody gave us.
       "use_direct_reads=" +
