@@ -4,6 +4,7 @@ Arithmetic is float64 on the upcast inputs; a test rounds once to the dtype it c
 is one id of one row; `indices` is `[nnz, 2]` and only its first column, the row, has a meaning.
 """
 
+import collections
 from typing import NamedTuple
 
 import numpy as np
@@ -46,8 +47,12 @@ class Gradient(NamedTuple):
 
 def as_indices(row_ids):
     """Makes `[nnz, 2]` indices whose column is the position within the row."""
-    columns = [list(row_ids[:k]).count(row) for k, row in enumerate(row_ids)]
-    return np.array([*zip(row_ids, columns, strict=True)], np.int64).reshape(-1, 2)
+    lengths: collections.Counter[int] = collections.Counter()
+    indices = []
+    for row in row_ids:
+        indices.append((row, lengths[row]))
+        lengths[row] += 1
+    return np.array(indices, np.int64).reshape(-1, 2)
 
 
 def kept_positions(ids, weights, prune, prune_weights):
