@@ -2,19 +2,25 @@
 
     tools/stage.py NAME COMMAND...   runs COMMAND; its output goes to build/logs/NAME.log
     tools/stage.py --start           forgets the counts of earlier runs
-    tools/stage.py --summary         prints the sum of all stages; fails if any of them did
+    tools/stage.py --summary [FILE]  prints the sum of all stages; fails if any of them did.
+                                     FILE gets their seconds, as JSON.
 
 A stage counts the tests that pytest or googletest reports in it, else itself as one. A command that
 exits with 77 skips its stage; the last line that it printed is the reason.
+
+A stage's seconds are those of the clock, and those that its processes spent on CPUs. Compare the
+second: they hardly depend on what else the machine does. They lack those of daemons.
 """
 
 import json
+import os
 import pathlib
 import re
+import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from typing import TypedDict
 
 LOGS = pathlib.Path(__file__).resolve().parent.parent / "build/logs"
 COUNTS = LOGS / "counts.jsonl"
@@ -26,12 +32,22 @@ PYTEST_SUMMARY = re.compile(r"^=* ?((?:\d+ [a-z]+(?:, )?)+) in [\d.]+s.*$", re.M
 GTEST_PASSED = re.compile(r"^\[  PASSED  \] (\d+) tests?\.", re.MULTILINE)
 GTEST_SKIPPED = re.compile(r"^\[  SKIPPED \] (\d+) tests?\b", re.MULTILINE)
 GTEST_FAILED = re.compile(r"^ *(\d+) FAILED TESTS?$", re.MULTILINE)
+WORDS = ("passed", "failed", "skipped")
 SKIP_REASON = re.compile(r"^SKIPPED \[\d+\] .*$", re.MULTILINE)
+
+
+class Record(TypedDict):
+    """What COUNTS keeps of a stage, a line each."""
+
+    stage: str
+    seconds: float
+    cpu_seconds: float
+    counts: dict[str, int]
 
 
 def count_tests(log: str, returncode: int) -> dict[str, int]:
     """Counts passed, failed and skipped tests in `log`; the stage is one where it names none."""
-    counts = {"passed": 0, "failed": 0, "skipped": 0}
+    counts = dict.fromkeys(WORDS, 0)
     for summary in PYTEST_SUMMARY.findall(log):
         for number, word in re.findall(r"(\d+) ([a-z]+)", summary):
             key = {"errors": "failed", "error": "failed", "xfailed": "skipped"}.get(word, word)
@@ -54,20 +70,37 @@ def describe(counts: dict[str, int]) -> str:
     return ", ".join(f"{number} {word}" for word, number in counts.items())
 
 
+def describe_seconds(seconds: float, cpu_seconds: float) -> str:
+    """`   120 s    201 s CPU`."""
+    return f"{seconds:6.0f} s {cpu_seconds:6.0f} s CPU"
+
+
+def cpu_seconds_of_children() -> float:
+    """What all commands so far, and their children, have spent on CPUs."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 def run(name: str, command: list[str]) -> int:
     """Runs `command`, writes its log and prints the line of the stage."""
     LOGS.mkdir(parents=True, exist_ok=True)
     path = LOGS / f"{name}.log"
-    start = time.monotonic()
+    start, cpu_start = time.monotonic(), cpu_seconds_of_children()
     with path.open("w") as file:
         returncode = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT
         ).returncode
-    seconds = time.monotonic() - start
+    seconds, cpu_seconds = time.monotonic() - start, cpu_seconds_of_children() - cpu_start
     log = path.read_text(errors="replace")
     counts = count_tests(log, returncode)
+    record: Record = {
+        "stage": name,
+        "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
+        "counts": counts,
+    }
     with COUNTS.open("a") as file:
-        file.write(json.dumps(counts) + "\n")
+        file.write(json.dumps(record) + "\n")
 
     last_line = (log.strip().splitlines() or ["no output"])[-1]
     if returncode == SKIPPED:
@@ -76,7 +109,7 @@ def run(name: str, command: list[str]) -> int:
         verdict = f"FAILED with exit code {returncode}: {' '.join(command)[:MAX_COMMAND]}"
     else:
         verdict = describe(counts)
-    print(f"{name:<20} {seconds:6.0f} s  {verdict}", flush=True)
+    print(f"{name:<20} {describe_seconds(seconds, cpu_seconds)}  {verdict}", flush=True)
     for reason in dict.fromkeys(SKIP_REASON.findall(log)):
         print(f"    {reason}")
     if returncode not in (0, SKIPPED):
@@ -85,19 +118,31 @@ def run(name: str, command: list[str]) -> int:
     return 0 if returncode == SKIPPED else returncode
 
 
-def read_counts() -> Iterable[dict[str, int]]:
-    """The counts of every stage since `--start`."""
-    if COUNTS.exists():
-        for line in COUNTS.read_text().splitlines():
-            yield json.loads(line)
+def read_records() -> list[Record]:
+    """The stages since `--start`."""
+    return [json.loads(line) for line in COUNTS.read_text().splitlines()] if COUNTS.exists() else []
 
 
-def summarize() -> int:
+def write_seconds(path: pathlib.Path, records: list[Record]) -> None:
+    """Writes how long each stage took, where, and at which commit."""
+    command = ["git", "rev-parse", "--short=12", "HEAD"]
+    done = subprocess.run(command, cwd=path.parent, capture_output=True, text=True)
+    stages = {
+        record["stage"]: {key: round(record[key], 1) for key in ("seconds", "cpu_seconds")}
+        for record in records
+    }
+    content = {"commit": done.stdout.strip(), "num_cpus": os.cpu_count(), "stages": stages}
+    path.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def summarize(path: pathlib.Path | None = None) -> int:
     """Prints the sum over all stages."""
-    total = {"passed": 0, "failed": 0, "skipped": 0}
-    for counts in read_counts():
-        for word, number in counts.items():
-            total[word] += number
+    records = read_records()
+    if path:
+        write_seconds(path, records)
+    total = {word: sum(record["counts"][word] for record in records) for word in WORDS}
+    seconds = (sum(record[key] for record in records) for key in ("seconds", "cpu_seconds"))
+    print(f"{'all stages':<20} {describe_seconds(*seconds)}")
     print(describe(total))
     return int(total["failed"] > 0 or total["passed"] == 0)
 
@@ -108,8 +153,8 @@ def main() -> int:
     if arguments == ["--start"]:
         COUNTS.unlink(missing_ok=True)
         return 0
-    if arguments == ["--summary"]:
-        return summarize()
+    if arguments[:1] == ["--summary"] and len(arguments) <= 2:
+        return summarize(*map(pathlib.Path, arguments[1:]))
     if len(arguments) < 2 or arguments[0].startswith("-"):
         print(__doc__, file=sys.stderr)
         return 2

@@ -1,3 +1,5 @@
+import json
+import subprocess
 import sys
 import zipfile
 
@@ -77,6 +79,33 @@ def test_stages_add_up(tmp_path, monkeypatch, capfd):
     assert "    SKIPPED [1] x: y" in out
     assert "ZeroDivisionError" in out
     assert out.endswith("4 passed, 1 failed, 1 skipped\n")
+
+
+def test_seconds_of_stages_are_kept(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(stage, "LOGS", tmp_path)
+    monkeypatch.setattr(stage, "COUNTS", tmp_path / "counts.jsonl")
+    # One process that waits, and one that works, in a child of its own.
+    work = "import time\nwhile time.process_time() < 0.3: pass"
+    work_in_child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {work!r}])"
+    assert stage.run("waits", [sys.executable, "-c", "import time; time.sleep(0.3)"]) == 0
+    assert stage.run("works", [sys.executable, "-c", work_in_child]) == 0
+    assert stage.summarize(tmp_path / "seconds.json") == 0
+    stages = json.loads((tmp_path / "seconds.json").read_text())["stages"]
+    assert list(stages) == ["waits", "works"]
+    assert all(of_stage["seconds"] >= 0.3 for of_stage in stages.values())
+    assert stages["works"]["cpu_seconds"] >= stages["waits"]["cpu_seconds"] + 0.2
+    assert "all stages" in capfd.readouterr().out
+
+
+def test_the_seconds_name_the_commit(tmp_path):
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(tmp_path)]
+    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "First"]):
+        subprocess.run([*git, *command], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    stage.write_seconds(tmp_path / "seconds.json", [])
+    commit = json.loads((tmp_path / "seconds.json").read_text())["commit"]
+    assert len(commit) == 12
+    assert head.stdout.startswith(commit)
 
 
 def test_no_stage_is_a_failure(tmp_path, monkeypatch):
