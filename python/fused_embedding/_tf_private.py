@@ -16,7 +16,9 @@ things, and `MultiDeviceSaver` what calls it. `BulkSaverBuilder` makes the ops o
 `create_handle_data` and `set_handle_data` say what gradients of a handle look like.
 `function_def_to_graph` is the body of a function as a graph, and `eager_mode` lets a TF1 program,
 which may have switched eager execution off, write a SavedModel. `cond_of_calls` sets an attr of an
-op that no public function sets. Same signatures in TensorFlow 2.15
+op that no public function sets. `checkpoint_utils` and `warm_starting_util` are where stock's warm
+starts find the variables that they initialize. `WhileBodyGradGraph` is the gradient of a body of
+tf.while_loop. Same signatures in TensorFlow 2.15
 to 2.21.
 """
 
@@ -38,11 +40,13 @@ from tensorflow.python.ops.resource_variable_ops import (
     EagerResourceDeleter,
     variable_accessed,
 )
+from tensorflow.python.ops.while_v2 import _WhileBodyGradFuncGraph as WhileBodyGradGraph
 from tensorflow.python.saved_model.registration.registration import (
     register_checkpoint_saver,
     register_serializable,
 )
 from tensorflow.python.trackable.base import Trackable
+from tensorflow.python.training import checkpoint_utils, warm_starting_util
 from tensorflow.python.training.saver import BulkSaverBuilder
 from tensorflow.python.training.saving.saveable_object import SaveableObject, SaveSpec
 
@@ -56,6 +60,8 @@ __all__ = [
     "SaveableObject",
     "SessionInterface",
     "Trackable",
+    "WhileBodyGradGraph",
+    "checkpoint_utils",
     "colocate_with",
     "cond_of_calls",
     "cond_v2",
@@ -69,6 +75,7 @@ __all__ = [
     "set_handle_data",
     "uid",
     "variable_accessed",
+    "warm_starting_util",
 ]
 
 

@@ -108,9 +108,11 @@ class PartitionedEmbeddingVariable(tf.Module):
         return self._of_each_key(ids, EmbeddingVariable.get_version)
 
     def export(self) -> ExportedRows:
-        """A copy of all rows, partition after partition."""
+        """A copy of all rows, by ascending key."""
         columns = zip(*[part.export() for part in self._parts], strict=True)
-        return ExportedRows(*[tf.concat(column, axis=0) for column in columns])
+        rows = ExportedRows(*[tf.concat(column, axis=0) for column in columns])
+        order = tf.argsort(rows.keys)  # each partition is in order, but not all of them together
+        return ExportedRows(*[tf.gather(column, order) for column in rows])
 
     def upsert(self, keys: Any, values: Any) -> tf.Operation | None:
         """As EmbeddingVariable's."""

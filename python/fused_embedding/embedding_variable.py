@@ -411,7 +411,8 @@ def refuse_dense(name: str) -> NoReturn:
         f"EmbeddingVariable {name!r} was read or assigned as one dense tensor, but it has no fixed "
         "rows: look keys up with fe.nn.safe_embedding_lookup_sparse or "
         "fe.nn.embedding_lookup_sparse (one without partitions also with tf.nn.embedding_lookup), "
-        "read it with export(), set rows with upsert()"
+        "read it with export(), set rows with upsert(); tf.recompute_grad and tf.custom_gradient "
+        "read each variable that their function uses: look keys up outside of it"
     )
 
 

@@ -7,6 +7,8 @@ import tensorflow as tf
 
 from fused_embedding import raw_ops
 from fused_embedding._tf_private import colocate_with
+from fused_embedding.train.apply import tables_looked_up
+from fused_embedding.train.control_flow import refuse_loops
 
 for _name in ("FusedEmbeddingSparsePreLookUp", "PartitionWithPermutation", "UniqueWithCountsV3"):
     tf.no_gradient(_name)
@@ -103,12 +105,14 @@ def _key_slices(rows_grad: tf.Tensor, keys: tf.Tensor) -> tf.IndexedSlices:
 
 @tf.RegisterGradient("EmbeddingVariableLookup")
 def _embedding_variable_grad(op: tf.Operation, rows_grad: Any, _: Any) -> list[Any]:
+    refuse_loops(op, tables_looked_up(op))
     # The keys are the op's own input: by it an optimizer finds the op, and where the rows are.
     return [_key_slices(_after_lookup(op, rows_grad), op.inputs[1]), None, None, None]
 
 
 @tf.RegisterGradient("EmbeddingVariableGroupLookup")
 def _table_group_lookup_grad(op: tf.Operation, *grads: tf.Tensor) -> list[Any]:
+    refuse_loops(op, tables_looked_up(op))
     arguments = _group_arguments(op, "tables")
     *arguments["sp_weights"], _ = arguments["sp_weights"]  # step is the last input
     num_tables = op.get_attr("num_tables")

@@ -34,6 +34,7 @@ def test_methods(num_partitions):
     assert variable.get_version([[5], [1]]).numpy().tolist() == [[0], [-1]]
     assert int(variable.get_frequency(0)) == 4
     rows = variable.export()
+    assert rows.keys.numpy().tolist() == sorted(keys)
     exported = dict(zip(rows.keys.numpy().tolist(), rows.values.numpy().tolist(), strict=True))
     assert exported == {key: [key % 100_000] * 2 for key in keys}
     frequencies = dict(zip(rows.keys.numpy().tolist(), rows.freqs.numpy().tolist(), strict=True))

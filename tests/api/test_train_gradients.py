@@ -292,17 +292,90 @@ def test_cond_in_a_function(program):
         assert_close(read(table).numpy(), rows, terms=64)
 
 
-def test_loops_are_refused(control_flow):
+LOOPED = {
+    "alone": lambda table, i: lookup_loss(table, [i]),
+    "in_a_group": lambda table, i: tf.reduce_sum(
+        fe.nn.group_embedding_lookup_sparse(
+            [table], [tf.sparse.from_dense([[i + 1]])], combiners=["sum"]
+        )[0]
+    ),
+    "in_a_branch": lambda table, i: tf.cond(
+        i > 1, lambda: lookup_loss(table, [i]), lambda: tf.constant(0.0)
+    ),
+}
+
+
+@pytest.mark.parametrize("program", LOOPED)
+def test_gradients_out_of_loops_are_refused(control_flow, program):
+    """While the graph is built, without an optimizer that would look at the gradient."""
+
     def body(i, total):
-        return i + 1, total + lookup_loss(table, [i])
+        return i + 1, total + LOOPED[program](table, i)
 
     with tf.Graph().as_default():
-        table, _ = make_table()
-        loss = tf.while_loop(lambda i, _: i < 3, body, (0, 0.0))[1]
-        # Stock's own error in TF1's control flow, which looks for a variable's shape.
-        message = r"outside of tf\.while_loop" if control_flow == "if_op" else "attr named 'shape'"
-        with pytest.raises((TypeError, ValueError), match=message):
-            adagrad().minimize(loss)
+        table, _ = make_table("looped_table")
+        loss = tf.while_loop(lambda i, _: i < 3, body, (tf.constant(0, tf.int64), 0.0))[1]
+        with pytest.raises(
+            NotImplementedError, match=r"'looped_table'.* outside of tf\.while_loop"
+        ):
+            tf.gradients(loss, table.handle)
+
+
+def test_gradients_out_of_loops_of_functions_are_refused():
+    table, _ = make_table("looped_in_function")
+    lookup = tf.function(lambda i: lookup_loss(table, [i]))
+
+    def total(loss):
+        return tf.while_loop(
+            lambda i, _: i < 3,
+            lambda i, sum_so_far: (i + 1, sum_so_far + loss(i)),
+            (tf.constant(0, tf.int64), 0.0),
+        )[1]
+
+    for loss in (lambda i: lookup_loss(table, [i]), lookup):
+        step = tf.function(lambda loss=loss: adagrad().minimize(lambda: total(loss)))
+        with pytest.raises((NotImplementedError, TypeError), match=r"'looped_in_func.*while_loop"):
+            step.get_concrete_function()
+
+
+def test_steps_inside_a_loop(control_flow):
+    """The gradient is then taken in the body, and has nothing to sum."""
+
+    def run(make):
+        with tf.Graph().as_default(), v1.Session() as session:
+            table, initializer = make()
+            optimizer = v1.train.GradientDescentOptimizer(0.5)
+
+            def body(i):
+                step = optimizer.minimize(lookup_loss(table, tf.reshape(i, [1])), var_list=[table])
+                with tf.control_dependencies([step]):
+                    return i + 1
+
+            end = tf.while_loop(
+                lambda i: i < 3, body, (tf.constant(0, tf.int64),), parallel_iterations=1
+            )
+            rows = read(table)
+            session.run([v1.global_variables_initializer(), initializer])
+            session.run(end)
+            return session.run(rows)
+
+    got, want = run(make_table), run(make_stock)
+    assert not np.array_equal(want, ROWS)
+    assert_close(got, want)
+
+
+@pytest.mark.parametrize("wrap", ["recompute_grad", "custom_gradient"])
+def test_recomputed_lookups_are_refused(wrap):
+    table, _ = make_table("recomputed")
+    if wrap == "recompute_grad":
+        function = tf.recompute_grad(lambda x: x * lookup_loss(table, [1]))
+    else:
+        function = tf.custom_gradient(
+            lambda x: (x * lookup_loss(table, [1]), lambda grad, variables=None: (grad, [None]))
+        )
+    for run in (function, tf.function(function)):
+        with pytest.raises(NotImplementedError, match=r"'recomputed.* outside of it"):
+            run(tf.constant(2.0))
 
 
 def test_sync_replicas():

@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from fused_embedding.train import warm_start
 from fused_embedding.train.apply import (
     TableUpdate,
     apply_embedding_gradients,
@@ -174,6 +175,7 @@ def install(variable: Any) -> None:
     """Makes optimizers know EmbeddingVariables; called for each that is made."""
     _live_tables[id(variable)] = variable
     _install_v1()
+    warm_start.install()
     for name in ("keras", "tf_keras"):
         if name in sys.modules and hasattr(sys.modules[name], "optimizers"):
             from fused_embedding.keras.optimizers import guard
