@@ -56,14 +56,17 @@ def refuse_loops(op: tf.Operation, tables: Sequence[tf.Tensor]) -> None:
     Raises:
         NotImplementedError: Names the tables.
     """
-    if tf.executing_eagerly() or not (_is_in_loop_of_v1(op) or _is_in_loop_of_v2(op)):
+    if tf.executing_eagerly():
+        return
+    made = op.outputs[0].op  # a gradient tape has a stand-in for the op
+    if not (_is_in_loop_of_v1(made) or _is_in_loop_of_v2(made)):
         return
     names = ", ".join(repr(_name_of(table)) for table in tables)
     raise NotImplementedError(
         f"the gradient of EmbeddingVariable {names} was asked for, but its lookup is in the body "
-        "of a tf.while_loop (tf.map_fn, tf.scan, dynamic_rnn and loops of AutoGraph make one), over "
-        "which TensorFlow sums gradients in a dense tensor that a table does not have: look keys "
-        "up outside of tf.while_loop, all of them before it"
+        "of a tf.while_loop (tf.map_fn, tf.scan, dynamic_rnn and loops of AutoGraph make one), "
+        "over which TensorFlow sums gradients in a dense tensor that a table does not have: look "
+        "keys up outside of tf.while_loop, all of them before it"
     )
 
 
