@@ -101,6 +101,8 @@ setup(
     python_requires=">=3.10",
     package_dir={"": "python"},
     packages=find_packages("python"),
+    py_modules=["fused_embedding_cli"],
+    entry_points={"console_scripts": ["fused-embedding = fused_embedding_cli:main"]},
     package_data={"fused_embedding": ["py.typed"]},
     ext_modules=[Extension("fused_embedding._ops", sources=[])],
     options={"build": {"build_base": BUILD_BASE.name}},

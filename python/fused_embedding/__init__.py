@@ -8,6 +8,7 @@ NVIDIA), `fe.train` and `fe.keras` train them, `fe.raw_ops` are the ops,
 
 from fused_embedding import (
     compat,
+    contrib,
     convert,
     damo,
     data,
@@ -61,6 +62,7 @@ __all__ = [
     "StorageOption",
     "StorageType",
     "compat",
+    "contrib",
     "convert",
     "damo",
     "data",
@@ -78,5 +80,10 @@ __all__ = [
     "train",
     "write_serving_delta",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
 
 del gradients  # imported for its registrations

@@ -27,6 +27,11 @@ from fused_embedding.train.rules import Step
 # `Embedding` is one too: that of tf.keras.
 __all__ = ["embedding_class", "load_model", "save_model"]
 
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "Embedding"])
+
+
 # Damo's groups are 16 bits; -1 is a layer that has a group of its own.
 _MAX_GROUP = 2**16 - 1
 _MODEL_FILE = "model.keras"

@@ -8,6 +8,13 @@ import tensorflow as tf
 from fused_embedding.embedding_partitions import PartitionedEmbeddingVariable
 from fused_embedding.embedding_variable import EmbeddingVariable
 
+__all__ = ["prefetch_embeddings"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 Table = EmbeddingVariable | PartitionedEmbeddingVariable
 
 

@@ -37,6 +37,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted([*__all__, "DenseFeatures"])
+
+
 def __getattr__(name: str) -> Any:
     # Neither a class of this module nor in __all__: importing tf_keras takes seconds, and there
     # may be none.

@@ -37,6 +37,11 @@ __all__ = [
     "safe_embedding_lookup_sparse",
 ]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 Combiner = Literal["sum", "mean", "sqrtn"]
 PartitionStrategy = Literal["div", "mod", "mod_ev", "hash"]
 

@@ -94,3 +94,7 @@ __all__ = list(_NAMES)
 
 def __getattr__(name: str) -> Any:
     raise AttributeError(f"fused_embedding.raw_ops has no op {name!r}; it has {', '.join(_NAMES)}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -169,7 +169,7 @@ def test_command(tmp_path, run_command):
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        ((), 2, "usage: python -m fused_embedding convert SOURCE DESTINATION"),
+        ((), 2, "usage: fused-embedding convert SOURCE DESTINATION"),
         (("nothing", "ours"), 2, "there is no checkpoint 'nothing'"),
         (("nothing", "ours", "--num_rows=x"), 2, "--num_rows=x must be ROWS or NAME=ROWS"),
     ],

@@ -50,13 +50,18 @@ def test_name_says_version_tensorflow_and_platform(wheel):
 
 
 def test_holds_every_python_file_and_the_library(wheel):
-    want = {"fused_embedding/_ops.so", "fused_embedding/py.typed"}
+    want = {"fused_embedding/_ops.so", "fused_embedding/py.typed", "fused_embedding_cli.py"}
     rocksdb = PACKAGE / "_cold_store_rocksdb.so"
     want |= {f"fused_embedding/{rocksdb.name}"} if rocksdb.exists() else set()
     sources = PACKAGE.rglob("*.py")
     want |= {str(path.relative_to(PACKAGE.parent)) for path in sources}
     got = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert got == want
+
+
+def test_installs_the_console_script(wheel):
+    (name,) = (n for n in wheel.namelist() if n.endswith(".dist-info/entry_points.txt"))
+    assert "fused-embedding = fused_embedding_cli:main" in wheel.read(name).decode()
 
 
 def test_never_pulls_tensorflow_unasked(metadata):

@@ -27,6 +27,11 @@ from fused_embedding._tf_input_layer import input_layer_of_groups
 
 __all__ = ["install", "uninstall"]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 _MISSING = object()
 
 

@@ -3,3 +3,7 @@
 from fused_embedding.contrib import layers
 
 __all__ = ["layers"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

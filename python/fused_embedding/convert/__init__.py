@@ -15,6 +15,10 @@ from fused_embedding.embedding_scope import AnyEmbeddingVariable
 __all__ = ["restore"]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def restore(path: str, variables: Mapping[str, AnyEmbeddingVariable]) -> Any:
     """Restores EmbeddingVariables, also eager ones, from what tf.compat.v1.train.Saver would.
 

@@ -34,7 +34,7 @@ _ACCUMULATOR = flags.DEFINE_float(
 def main(argv: Sequence[str]) -> int:
     """Converts; the exit status is 0, or 2 for what cannot be converted."""
     if len(argv) != 3:
-        logging.error("usage: python -m fused_embedding convert SOURCE DESTINATION [--to=FORMAT]")
+        logging.error("usage: fused-embedding convert SOURCE DESTINATION [--to=FORMAT]")
         return 2
     try:
         num_rows = _parse_num_rows(_NUM_ROWS.value)

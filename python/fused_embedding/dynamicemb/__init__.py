@@ -25,3 +25,7 @@ __all__ = [
     "load",
     "make_table",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -56,7 +56,8 @@ def main(argv: Sequence[str]) -> int:
     """Prints advice; the exit status is 0, 1 for a damaged checkpoint, 2 for unusable input."""
     if len(argv) != 2:
         logging.error(
-            "one log of ids or one checkpoint is required, got %s; usage: advise IDS|CHECKPOINT",
+            "one log of ids or one checkpoint is required, got %s; usage: fused-embedding advise "
+            "IDS|CHECKPOINT",
             list(argv[1:]),
         )
         return 2

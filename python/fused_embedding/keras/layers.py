@@ -322,3 +322,7 @@ def __getattr__(name: str) -> Any:
     if name not in _MIXINS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(fused_layers(), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(_MIXINS)

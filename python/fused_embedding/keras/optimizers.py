@@ -330,3 +330,7 @@ def __getattr__(name: str) -> Any:
     from fused_embedding.keras.fused import fused_optimizers  # it imports this module
 
     return getattr(fused_optimizers(), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(RULES)

@@ -38,3 +38,7 @@ __all__ = [
     "make_table_options",
     "make_uniform_initializer",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -4,3 +4,7 @@ from fused_embedding.serving.delta import write_serving_delta
 from fused_embedding.serving.export import export_for_serving
 
 __all__ = ["export_for_serving", "write_serving_delta"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

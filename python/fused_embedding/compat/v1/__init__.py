@@ -3,3 +3,7 @@
 from fused_embedding.compat.v1 import nn
 
 __all__ = ["nn"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

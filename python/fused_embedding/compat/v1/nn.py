@@ -8,3 +8,7 @@ from fused_embedding.stock_signatures import (
 )
 
 __all__ = ["embedding_lookup_sparse", "safe_embedding_lookup_sparse"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
