@@ -1,5 +1,6 @@
 """What `do_fusion="check"` keeps and logs: for each lookup its step, and whether it trusts us."""
 
+import atexit
 import dataclasses
 import logging
 import threading
@@ -20,8 +21,10 @@ FUSED, STOCK = 0, -1
 class FusionCheck:
     """A value of `do_fusion` and `fusion_version`: fused lookups that stock's are run beside.
 
-    "check" is `FusionCheck()`. Each lookup logs through `logging.getLogger("fused_embedding")`, at
-    level INFO what it measured, at ERROR that it uses stock TensorFlow from then on.
+    "check" is `FusionCheck()`. Lookups log through `logging.getLogger("fused_embedding")`: one line
+    for all of them at level WARNING, which Python shows by default, after their second check or at
+    the end of the process; each measurement at INFO; at ERROR that a lookup uses stock TensorFlow
+    from then on.
 
     Attributes:
         every: A lookup is checked in its first step and every so many steps after.
@@ -60,6 +63,69 @@ def as_check(value: Any) -> FusionCheck | None:
     return FusionCheck() if isinstance(value, str) and value == "check" else None
 
 
+class _Summary:
+    """The one line about the lookups of a model: their first two checks, taken together.
+
+    It is logged after the second check, or at the end of the process. The first one alone would
+    time stock's kernels while TensorFlow makes them.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._names: set[str] = set()
+        self._stopped: set[str] = set()
+        self._largest = (0.0, 0.0, 0.0)  # as a part of stock's, difference, stock's
+        self._first_seconds = np.zeros(2)  # of the fused and of the stock lookups
+        self._second_seconds = np.zeros(2)
+
+    def add(self, name: str, is_first: bool, difference: float, largest: float, took: Any) -> None:
+        """Takes in a check of the lookup `name`."""
+        part = difference / largest if largest else difference
+        with self._lock:
+            self._names.add(name)
+            if not part <= self._largest[0]:  # NaN is larger than any number
+                self._largest = (part, difference, largest)
+            if is_first:
+                self._first_seconds += took
+            else:
+                self._second_seconds += took
+
+    def stop(self, name: str) -> None:
+        """Takes in that a lookup uses stock from now on."""
+        with self._lock:
+            self._stopped.add(name)
+
+    def log(self, name: str | None = None) -> None:
+        """Logs the line, unless one has told of all checks.
+
+        Args:
+            name: The lookup whose second check is over; None: the process ends.
+        """
+        with self._lock:
+            if not self._names or name not in (None, *self._names):
+                return
+            num_lookups, num_stopped = len(self._names), len(self._stopped)
+            _, difference, largest = self._largest
+            has_second = self._second_seconds.any()
+            fused, stock = self._second_seconds if has_second else self._first_seconds
+            self._clear()
+        stopped = f", {num_stopped} use stock TensorFlow from now on" if num_stopped else ""
+        _logger.warning(
+            'do_fusion="check": %d lookups checked%s, largest difference %.2g beside a largest '
+            'value of %.2g, fused %.2f times as fast as stock%s; getLogger("fused_embedding") has '
+            "details at level INFO",
+            *(num_lookups, stopped, difference, largest, stock / max(fused, 1e-9)),
+            "" if has_second else " in the first step, which is not typical",
+        )
+
+
+_summary = _Summary()
+atexit.register(_summary.log)
+
+
 class Monitor:
     """State of one checked lookup. Graphs call it from any thread, through tf.numpy_function.
 
@@ -78,10 +144,13 @@ class Monitor:
         """Begins a step: `FUSED`, `STOCK`, or its number where it is to be checked."""
         with self._lock:
             self._step += 1
+            step = self._step
+        if step == self.check.every + 2:
+            _summary.log(self._name)
+        with self._lock:
             if self._uses_stock:
                 return np.int64(STOCK)
-            is_checked = (self._step - 1) % self.check.every == 0
-            return np.int64(self._step if is_checked else FUSED)
+            return np.int64(FUSED if (step - 1) % self.check.every else step)
 
     def record_outputs(self, step: Any, *measured: Any) -> np.bool_:
         """Logs a check; returns whether the lookup uses stock from now on."""
@@ -110,6 +179,8 @@ class Monitor:
         head = f"{self._name}, step {step}: {what}"
         limit = self.check.tolerance * largest
         fused_ms, stock_ms = 1e3 * seconds
+        if step <= self.check.every + 1 and not between > limit:
+            _summary.add(self._name, step == 1, float(difference), float(largest), seconds)
         if between > limit:
             # Other workers write a table between two lookups; fused lookups repeat to the bit.
             _logger.warning(
@@ -120,6 +191,8 @@ class Monitor:
         elif difference > limit:
             with self._lock:
                 self._uses_stock = True
+            if step <= self.check.every + 1:
+                _summary.stop(self._name)
             _logger.error(
                 "%s of the fused and the stock lookup differ by %.2g, largest value %.2g, more "
                 "than tolerance = %g allows; this lookup uses stock TensorFlow from now on. Please "

@@ -12,12 +12,13 @@ import fused_embedding as fe
 from api import feature_column_cases as cases
 from api.test_feature_column import DIMENSION, LOOKUPS, embedding, input_layer, linear_model
 from checking import densify, sparse
-from fused_embedding import checked_lookup, lookup
+from fused_embedding import checked_lookup, fusion_check, lookup
 
 tf1 = tf.compat.v1
 IDS = sparse([1, 2, 2, 7, 1], [0, 0, 2, 2, 3], 5)
 TABLE = np.random.default_rng(1).uniform(-1, 1, [8, 3]).astype(np.float32)
 FAULT = 1e-2
+SUMMARY = 'do_fusion="check":'
 LOOK_UP = fe.nn.fused_safe_embedding_lookup_sparse
 
 
@@ -65,7 +66,16 @@ def seed_fault(monkeypatch, fault, version="v3"):
 
 
 def lines(caplog, level=logging.INFO):
-    return [r.getMessage() for r in caplog.records if r.levelno == level]
+    """Those of single lookups."""
+    return [
+        r.getMessage()
+        for r in caplog.records
+        if r.levelno == level and not r.getMessage().startswith(SUMMARY)
+    ]
+
+
+def summaries(caplog):
+    return [r for r in caplog.records if r.getMessage().startswith(SUMMARY)]
 
 
 def train(version, *, function, num_steps=6, ids=IDS, weights=None, **options):
@@ -126,6 +136,49 @@ def test_a_line_of_the_log(function, log):
         )
     _, largest = re.findall(r"largest value ([\d.e+-]+);", "".join(lines(log)))
     assert float(largest) == pytest.approx(2 * np.abs(gradient_of_stock()).max(), rel=0.05)
+
+
+NUMBER = r"[\d.e+-]+"
+
+
+@BOTH_MODES
+def test_one_line_at_the_default_level(function, caplog, monkeypatch):
+    """For all lookups of a step, after the second check: those of steps 1 and 4."""
+    caplog.set_level(logging.NOTSET, "fused_embedding")
+    monkeypatch.setattr(fusion_check, "_summary", fusion_check._Summary())
+    tables = [tf.Variable(TABLE), tf.Variable(2 * TABLE)]
+
+    def step():
+        for index, table in enumerate(tables):
+            fe.nn.fused_safe_embedding_lookup_sparse(
+                table, IDS, fusion_version=fe.FusionCheck(every=3), name=f"lookup_{index}"
+            )
+
+    run = tf.function(step) if function else step
+    for _ in range(4):
+        run()
+    assert caplog.records == []
+    run()
+    run()
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert re.fullmatch(
+        rf"{re.escape(SUMMARY)} 2 lookups checked, largest difference {NUMBER} beside a largest "
+        rf'value of {NUMBER}, fused {NUMBER} times as fast as stock; getLogger\("fused_embedding"\) '
+        "has details at level INFO",
+        record.getMessage(),
+    )
+
+
+def test_the_line_at_the_end_of_a_process(caplog, monkeypatch):
+    monkeypatch.setattr(fusion_check, "_summary", fusion_check._Summary())
+    seed_fault(monkeypatch, break_outputs)
+    train("check", function=False, num_steps=1)
+    fusion_check._summary.log()
+    fusion_check._summary.log()
+    (record,) = summaries(caplog)
+    assert "1 lookups checked, 1 use stock TensorFlow from now on" in record.getMessage()
+    assert "in the first step, which is not typical" in record.getMessage()
 
 
 def gradient_of_stock():

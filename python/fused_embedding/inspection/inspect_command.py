@@ -20,7 +20,8 @@ def main(argv: Sequence[str]) -> int:
     """Prints what is in a checkpoint; see `inspect`."""
     if len(argv) != 2:
         logging.error(
-            "one checkpoint is required, got %s; usage: fused-embedding inspect CHECKPOINT [--report=FILE.png]",
+            "one checkpoint is required, got %s; usage: fused-embedding inspect CHECKPOINT "
+            "[--report=FILE.png]",
             list(argv[1:]),
         )
         return 2
