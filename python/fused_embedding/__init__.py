@@ -19,6 +19,7 @@ from fused_embedding import (
     nn,
     one_embedding,
     raw_ops,
+    table_dispatch,
     train,
 )
 from fused_embedding.embedding_options import (
@@ -82,8 +83,9 @@ __all__ = [
 ]
 
 
+
 def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-del gradients  # imported for its registrations
+del gradients, table_dispatch  # imported for their registrations

@@ -12,7 +12,8 @@ the public tf.compat.v1.colocate_with is the same function behind a deprecation 
 beside dense variables, `register_checkpoint_saver` is how tf.train.Checkpoint learns to save other
 things, and `MultiDeviceSaver` what calls it. `BulkSaverBuilder` makes the ops of a Saver.
 `SessionInterface` is what it takes for a session. `Trackable` is an object in such a checkpoint,
-`register_serializable` one in a SavedModel.
+`register_serializable` one in a SavedModel. `register_dispatchable_type` lets
+tf.experimental.dispatch_for_api take a class that is no CompositeTensor.
 `create_handle_data` and `set_handle_data` say what gradients of a handle look like.
 `function_def_to_graph` is the body of a function as a graph, and `eager_mode` lets a TF1 program,
 which may have switched eager execution off, write a SavedModel. `cond_of_calls` sets an attr of an
@@ -49,6 +50,7 @@ from tensorflow.python.trackable.base import Trackable
 from tensorflow.python.training import checkpoint_utils, warm_starting_util
 from tensorflow.python.training.saver import BulkSaverBuilder
 from tensorflow.python.training.saving.saveable_object import SaveableObject, SaveSpec
+from tensorflow.python.util.dispatch import register_dispatchable_type
 
 __all__ = [
     "BaseResourceVariable",
@@ -71,6 +73,7 @@ __all__ = [
     "function_def_to_graph",
     "global_seed",
     "register_checkpoint_saver",
+    "register_dispatchable_type",
     "register_serializable",
     "set_handle_data",
     "uid",

@@ -11,6 +11,7 @@ from fused_embedding.embedding_variable import (
     EmbeddingVariable,
     ExportedRows,
     as_keys,
+    read_keys,
     refuse_dense,
 )
 from fused_embedding.placement import beside_hash_tables
@@ -89,6 +90,22 @@ class PartitionedEmbeddingVariable(tf.Module):
     def shape(self) -> tf.TensorShape:
         """`[?, dim]`."""
         return tf.TensorShape([None, self.embedding_dim])
+
+    def sparse_read(self, indices: Any, name: str | None = None) -> tf.Tensor:
+        """As EmbeddingVariable's."""
+        return read_keys(indices, self.embedding_dim, self._lookup, name)
+
+    def _lookup(self, keys: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
+        """The rows of distinct keys `[n]` that occur `counts` `[n]` times: `[n, dim]`."""
+        positions, keys_of_parts = self._partition(keys)
+        rows = [
+            part.lookup(part_keys, tf.gather(counts, part_positions))
+            for part, part_keys, part_positions in zip(
+                self._parts, keys_of_parts, positions, strict=True
+            )
+        ]
+        with beside_hash_tables():
+            return tf.dynamic_stitch(positions, rows)
 
     def total_count(self) -> tf.Tensor:
         """Number of rows, int64."""

@@ -217,15 +217,7 @@ class EmbeddingVariable(BaseResourceVariable):
         Returns:
             Their shape with `dim` appended.
         """
-        indices = tf.convert_to_tensor(indices)
-        keys = tf.reshape(tf.cast(indices, tf.int64), [-1])
-        with beside_hash_tables():
-            unique = raw_ops.UniqueWithCountsV3(input=keys)
-        rows = tf.gather(self.lookup(unique.unique_keys, unique.unique_counts), unique.unique_idxs)
-        shape = tf.concat([tf.shape(indices), [self.embedding_dim]], axis=0)
-        result = tf.reshape(rows, shape, name=name)
-        result.set_shape(indices.shape.concatenate([self.embedding_dim]))
-        return result
+        return read_keys(indices, self.embedding_dim, self.lookup, name)
 
     # --- Content ---
 
@@ -405,14 +397,42 @@ class EmbeddingVariable(BaseResourceVariable):
     scatter_nd_update = _strided_slice_assign = _refuse_dense
 
 
+def read_keys(
+    indices: Any,
+    dim: int,
+    look_up: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
+    name: str | None,
+) -> tf.Tensor:
+    """The rows of keys of any shape, of which each is looked up once.
+
+    Args:
+        indices: Integers.
+        dim: Length of a row.
+        look_up: Maps `[n]` int64 distinct keys, and `[n]` int32 how often each occurs, to
+            `[n, dim]` rows.
+        name: Name of the result.
+
+    Returns:
+        Their shape with `dim` appended.
+    """
+    indices = tf.convert_to_tensor(indices)
+    keys = tf.reshape(tf.cast(indices, tf.int64), [-1])
+    with beside_hash_tables():
+        unique = raw_ops.UniqueWithCountsV3(input=keys)
+    rows = tf.gather(look_up(unique.unique_keys, unique.unique_counts), unique.unique_idxs)
+    result = tf.reshape(rows, tf.concat([tf.shape(indices), [dim]], axis=0), name=name)
+    result.set_shape(indices.shape.concatenate([dim]))
+    return result
+
+
 def refuse_dense(name: str) -> NoReturn:
     """Says what to do instead of reading or assigning a table as one dense tensor."""
     raise NotImplementedError(
         f"EmbeddingVariable {name!r} was read or assigned as one dense tensor, but it has no fixed "
-        "rows: look keys up with fe.nn.safe_embedding_lookup_sparse or "
-        "fe.nn.embedding_lookup_sparse (one without partitions also with tf.nn.embedding_lookup), "
-        "read it with export(), set rows with upsert(); tf.recompute_grad and tf.custom_gradient "
-        "read each variable that their function uses: look keys up outside of it"
+        "rows: look keys up with fe.nn.safe_embedding_lookup_sparse, "
+        "fe.nn.embedding_lookup_sparse or tf.nn.embedding_lookup, read it with export(), set rows "
+        "with upsert(); tf.recompute_grad and tf.custom_gradient read each variable that their "
+        "function uses: look keys up outside of it"
     )
 
 

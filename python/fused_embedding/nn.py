@@ -19,6 +19,7 @@ from fused_embedding.lookup import BEST, LOOKUPS, run_lookup
 from fused_embedding.lookup_options import LookupOptions, make_options
 from fused_embedding.sparse_ids import as_sparse_ids
 from fused_embedding.stock_signatures import (
+    embedding_lookup,
     embedding_lookup_sparse,
     handed_to_stock,
     safe_embedding_lookup_sparse,
@@ -26,6 +27,7 @@ from fused_embedding.stock_signatures import (
 from fused_embedding.tables import as_shards
 
 __all__ = [
+    "embedding_lookup",
     "embedding_lookup_sparse",
     "fused_embedding_lookup_sparse",
     "fused_embedding_lookup_sparse_v2",

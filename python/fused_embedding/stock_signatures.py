@@ -10,6 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from fused_embedding.embedding_partitions import PartitionedEmbeddingVariable
+from fused_embedding.embedding_variable import EmbeddingVariable
 from fused_embedding.lookup import BEST, run_lookup
 from fused_embedding.lookup_options import make_options
 from fused_embedding.path_notes import noted
@@ -38,6 +40,77 @@ def _check_non_safe(sp_ids: Any, sp_weights: Any) -> None:
             f"sp_weights must be either None or {kind.__name__}, as sp_ids is, got "
             f"{type(sp_weights)}"
         )
+
+
+def embedding_lookup(
+    params: Any, ids: Any, max_norm: float | None = None, name: str | None = None
+) -> tf.Tensor:
+    """As `tf.nn.embedding_lookup`, which also takes EmbeddingVariables: a row for each id.
+
+    Args:
+        params: A tensor, a variable, a list of those, a partitioned variable, or an
+            EmbeddingVariable, partitioned or not. A list of all partitions of an EmbeddingVariable
+            is that variable.
+        ids: int32 or int64 ids of any shape, or ragged.
+        max_norm: L2 norm that rows are clipped to; None: off.
+        name: Name of the ops.
+
+    Returns:
+        The shape of `ids` with that of a row appended.
+
+    Raises:
+        ValueError: If some of `params` are EmbeddingVariables that are not all partitions of one.
+
+    Source: `tf.nn.embedding_lookup`.
+
+    >>> users = fe.get_embedding_variable("users", 4)
+    >>> fe.nn.embedding_lookup(users, [[7, 1 << 60]]).shape
+    TensorShape([1, 2, 4])
+    """
+    return tf.nn.embedding_lookup(_whole(params), ids, max_norm, name)
+
+
+def embedding_lookup_v1(
+    params: Any,
+    ids: Any,
+    partition_strategy: str = "mod",
+    name: str | None = None,
+    validate_indices: bool = True,
+    max_norm: float | None = None,
+) -> tf.Tensor:
+    """As `tf.compat.v1.nn.embedding_lookup`, which also takes EmbeddingVariables.
+
+    Args:
+        params: As of `fe.nn.embedding_lookup`.
+        ids: As there.
+        partition_strategy: How shards divide the ids, "mod" or "div". EmbeddingVariables have
+            their own.
+        name: Name of the ops.
+        validate_indices: Without effect, as stock's.
+        max_norm: As there.
+
+    Returns:
+        As `fe.nn.embedding_lookup`.
+
+    Raises:
+        ValueError: As there.
+    """
+    return tf.compat.v1.nn.embedding_lookup(
+        _whole(params), ids, partition_strategy, name, validate_indices, max_norm
+    )
+
+
+def _whole(params: Any) -> Any:
+    """A list of the partitions of an EmbeddingVariable as that variable: stock divides by ids."""
+    if not isinstance(params, list | tuple):
+        return params
+    if not any(isinstance(part, EmbeddingVariable) for part in params):
+        return params
+    shards = as_shards(params, "params")
+    parts = [shard.source for shard in shards]
+    if len(parts) == 1:
+        return parts[0]
+    return PartitionedEmbeddingVariable(parts[0].partition.whole_name, parts)
 
 
 def embedding_lookup_sparse_v1(

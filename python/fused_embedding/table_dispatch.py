@@ -1,0 +1,53 @@
+"""tf.nn.embedding_lookup of a partitioned EmbeddingVariable, by TensorFlow's dispatch on types.
+
+tf.gather and tf.nn.embedding_lookup read a single EmbeddingVariable by its `sparse_read`, and
+tf.gather a partitioned one. Without dispatch, tf.nn.embedding_lookup would first turn the latter
+into a dense tensor.
+"""
+
+from typing import Any, Union
+
+import numpy as np
+import tensorflow as tf
+
+from fused_embedding._tf_private import register_dispatchable_type
+from fused_embedding.embedding_partitions import PartitionedEmbeddingVariable
+from fused_embedding.embedding_variable import EmbeddingVariable
+
+TABLES = (EmbeddingVariable, PartitionedEmbeddingVariable)
+# TensorFlow itself takes ragged ids apart, and then calls embedding_lookup with their values. Two
+# functions for one call would be an error.
+_NotRagged = Union[tf.Tensor, tf.Variable, np.ndarray, np.generic, int, list, tuple]  # noqa: UP007
+
+register_dispatchable_type(PartitionedEmbeddingVariable)
+
+
+# tf.nn.embedding_lookup calls tf.compat.v1.nn.embedding_lookup.
+@tf.experimental.dispatch_for_api(
+    tf.compat.v1.nn.embedding_lookup, {"params": PartitionedEmbeddingVariable, "ids": _NotRagged}
+)
+def embedding_lookup_v1(
+    params: Any,
+    ids: Any,
+    partition_strategy: str = "mod",
+    name: str | None = None,
+    validate_indices: bool = True,
+    max_norm: float | None = None,
+) -> tf.Tensor:
+    """`tf.compat.v1.nn.embedding_lookup` of a partitioned EmbeddingVariable.
+
+    Args:
+        params: The variable, which has a `partition_strategy` of its own.
+        ids: Keys of any shape.
+        partition_strategy: Without effect.
+        name: Name of the ops.
+        validate_indices: Without effect.
+        max_norm: L2 norm that rows are clipped to; None: off.
+
+    Returns:
+        The shape of `ids` with `dim` appended.
+    """
+    del partition_strategy, validate_indices
+    with tf.compat.v1.name_scope(name, "embedding_lookup"):
+        rows = params.sparse_read(ids)
+        return rows if max_norm is None else tf.clip_by_norm(rows, max_norm, axes=[-1])
