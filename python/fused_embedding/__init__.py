@@ -83,7 +83,6 @@ __all__ = [
 ]
 
 
-
 def __dir__() -> list[str]:
     return sorted(__all__)
 
