@@ -15,6 +15,7 @@ from fused_embedding.embedding_variable import (
     refuse_dense,
 )
 from fused_embedding.placement import beside_hash_tables
+from fused_embedding.storage_options import StorageType
 
 
 @register_serializable(saved_model.PACKAGE, "PartitionedEmbeddingVariable")
@@ -110,6 +111,20 @@ class PartitionedEmbeddingVariable(tf.Module):
     def total_count(self) -> tf.Tensor:
         """Number of rows, int64."""
         return self.statistics()["size"]
+
+    def get_dynamic_shape(self) -> tf.Tensor:
+        """As EmbeddingVariable's."""
+        return tf.stack([self.total_count(), self.embedding_dim])
+
+    @property
+    def steps_to_live(self) -> int:
+        """As EmbeddingVariable's."""
+        return self._parts[0].steps_to_live
+
+    @property
+    def storage_type(self) -> StorageType:
+        """As EmbeddingVariable's."""
+        return self._parts[0].storage_type
 
     def statistics(self) -> dict[str, tf.Tensor]:
         """Counters of all partitions added up, as EmbeddingVariable's."""

@@ -21,6 +21,7 @@ from fused_embedding._tf_private import (
 from fused_embedding.embedding_options import EmbeddingVariableOption
 from fused_embedding.inference import is_inference
 from fused_embedding.placement import beside_hash_tables
+from fused_embedding.storage_options import StorageType
 from fused_embedding.train import hook
 from fused_embedding.train.control_flow import branch_gradients
 
@@ -224,6 +225,20 @@ class EmbeddingVariable(BaseResourceVariable):
     def total_count(self) -> tf.Tensor:
         """Number of rows, int64."""
         return self.statistics()["size"]
+
+    def get_dynamic_shape(self) -> tf.Tensor:
+        """`[2]` int64: number of rows, `dim`."""
+        return tf.stack([self.total_count(), self.embedding_dim])
+
+    @property
+    def steps_to_live(self) -> int:
+        """Steps after which an unused key expires, GlobalStepEvict's; 0: never."""
+        return self.option.steps_to_live
+
+    @property
+    def storage_type(self) -> StorageType:
+        """Tiers that the table lives in."""
+        return self.option.storage_option.storage_type or StorageType.DRAM
 
     def get_frequency(self, ids: Any) -> tf.Tensor:
         """Occurrences of keys in training lookups, int64 of their shape; 0 without a row."""

@@ -4,7 +4,10 @@ python -m fused_embedding run PROGRAM.py [ARGUMENT ...] runs PROGRAM.py with Dee
 installed and TensorFlow 2 behavior disabled; `import tensorflow` is tensorflow.compat.v1 there.
 """
 
+import ast
 import builtins
+import importlib.util
+import os
 import runpy
 import sys
 import sysconfig
@@ -16,8 +19,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from fused_embedding.compat import deeprec
+from fused_embedding.compat import deeprec, deeprec_absent
 
+_KERAS_SWITCH = "TF_USE_LEGACY_KERAS"
 # Packages that mean what they say by `import tensorflow`, wherever they are installed.
 _LIBRARIES = ("fused_embedding", "keras", "tensorflow", "tensorflow_estimator", "tf_keras")
 
@@ -29,15 +33,108 @@ def main(argv: Sequence[str]) -> int:
         return 0 if argv else 2
     if not Path(argv[0]).is_file():
         sys.exit(f"there is no program {argv[0]!r}; give the path of a Python file")
+    _run_with_keras_2(Path(argv[0]))
+    _warn_of_kv_handles(Path(argv[0]))
     tf.compat.v1.disable_v2_behavior()
     before = sys.argv, sys.path[0]
     sys.argv, sys.path[0] = list(argv), str(Path(argv[0]).resolve().parent)
     try:
         with deeprec.install(), tensorflow_is_v1():
             runpy.run_path(argv[0], run_name="__main__")
+    except Exception as error:
+        _add_advice(error)
+        raise
     finally:
         sys.argv, sys.path[0] = before
     return 0
+
+
+def _add_advice(error: Exception) -> None:
+    """Lets the traceback end with what to do, where TensorFlow's message does not say it."""
+    advice = deeprec_absent.advice_for(str(error))
+    if advice is None:
+        return
+    if sys.version_info >= (3, 11):
+        error.add_note(advice)
+    else:
+        print(advice, file=sys.stderr)
+
+
+def _run_with_keras_2(program: Path) -> None:
+    """Starts this process anew with TF_USE_LEGACY_KERAS=1, where the program needs it.
+
+    tf.layers and tf.nn.rnn_cell have been parts of Keras 2 alone since TensorFlow 2.16, which
+    decides for a Keras before the program runs.
+    """
+    has_keras_3 = tuple(map(int, tf.__version__.split(".")[:2])) >= (2, 16)
+    if not has_keras_3 or _KERAS_SWITCH in os.environ or not keras_2_uses(program):
+        return
+    if importlib.util.find_spec("tf_keras") is None:
+        sys.exit(
+            f"{program} uses {', '.join(keras_2_uses(program))}, which TensorFlow "
+            f"{tf.__version__} has in Keras 2 only; install it: pip install tf_keras"
+        )
+    os.environ[_KERAS_SWITCH] = "1"
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def keras_2_uses(program: Path) -> list[str]:
+    """What a program, or a module beside it that it imports, uses of Keras 2.
+
+    Args:
+        program: Its file.
+
+    Returns:
+        Names such as "tf.layers", sorted.
+    """
+    return sorted({name for node in _nodes(program) for name in _keras_2_names(node)})
+
+
+def _warn_of_kv_handles(program: Path) -> None:
+    """Says that no op has DeepRec's name of a table's: looking for it finds nothing, silently."""
+    name = deeprec_absent.KV_HANDLE
+    if any(isinstance(node, ast.Constant) and node.value == name for node in _nodes(program)):
+        print(deeprec_absent.advice_for(name), file=sys.stderr)
+
+
+def _nodes(program: Path) -> Iterator[ast.AST]:
+    """The syntax of a program, and of the modules beside it that it imports."""
+    unread, read = [program.resolve()], set()
+    while unread:
+        file = unread.pop()
+        read.add(file)
+        try:
+            nodes = list(ast.walk(ast.parse(file.read_bytes())))
+        except (OSError, SyntaxError, ValueError):
+            continue  # running it says what is wrong
+        yield from nodes
+        beside = {
+            program.resolve().parent / Path(*module.split(".")).with_suffix(".py")
+            for node in nodes
+            for module in _imported(node)
+        }
+        unread += [path for path in beside if path.is_file() and path not in read]
+
+
+def _keras_2_names(node: ast.AST) -> list[str]:
+    """The name under which `keras_2_uses` lists an expression, if it is one of those."""
+    if not isinstance(node, ast.Attribute):
+        return []
+    owner = getattr(node.value, "attr", getattr(node.value, "id", None))
+    names = {"layers": ("tf", "tf1", "tensorflow", "v1"), "rnn_cell": ("nn",)}
+    if owner not in names.get(node.attr, ()):
+        return []
+    return ["tf.layers" if node.attr == "layers" else "tf.nn.rnn_cell"]
+
+
+def _imported(node: ast.AST) -> list[str]:
+    """Names of the modules that a statement may import."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and node.module:
+        return [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return []
 
 
 @contextmanager

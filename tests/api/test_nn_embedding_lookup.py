@@ -106,5 +106,5 @@ def test_what_is_no_whole_variable_is_refused():
     table = make_table(3)
     with pytest.raises(ValueError, match="all partitions of one"):
         fe.nn.embedding_lookup(list(table)[:2], [1])
-    with pytest.raises(NotImplementedError, match="'table' was read .* as one dense tensor"):
+    with pytest.raises(NotImplementedError, match=r"'table' was read .* as one dense tensor"):
         tf.gather(table, [1], axis=1)

@@ -4,6 +4,7 @@ Nothing is changed before `install()`; `uninstall()` takes everything back. docs
 what is added and what differs.
 """
 
+import functools
 import importlib
 import sys
 import types
@@ -24,6 +25,8 @@ from fused_embedding import (
     train,
 )
 from fused_embedding._tf_input_layer import input_layer_of_groups
+from fused_embedding._tf_sequence_input_layer import sequence_input_layer
+from fused_embedding.compat import deeprec_absent, deeprec_saving
 
 __all__ = ["install", "uninstall"]
 
@@ -36,14 +39,16 @@ _MISSING = object()
 
 
 class _Change(NamedTuple):
-    """One attribute, or one entry of sys.modules, and what it was."""
+    """One attribute, or one entry of sys.modules, and what it was; of a list, what was added."""
 
     owner: Any
     name: str
     before: Any
 
     def undo(self) -> None:
-        if isinstance(self.owner, dict):
+        if isinstance(self.owner, list):
+            self.owner.remove(self.before)
+        elif isinstance(self.owner, dict):
             self.owner.pop(self.name, None)
             if self.before is not _MISSING:
                 self.owner[self.name] = self.before
@@ -86,6 +91,9 @@ def install() -> Installation:
         for owner, names in _additions():
             for name, value in names.items():
                 _set(owner, name, value)
+        finder: Any = deeprec_absent.ContribFinder()
+        sys.meta_path.insert(0, finder)
+        _changes.append(_Change(sys.meta_path, "", finder))
     return Installation()
 
 
@@ -121,13 +129,16 @@ def _additions() -> list[tuple[Any, dict[str, Any]]]:
     modules = _import_shims(options)
     columns = _public(feature_column)
     columns["input_layer"] = input_layer_of_groups  # ours fuses columns of no group as well
+    columns.update(deeprec_absent.COLUMNS)
     additions: list[tuple[Any, dict[str, Any]]] = [
         (sys.modules, modules),
         (stock_embedding_ops, _fused_lookups()),
+        *_column_modules(),
         (importlib.import_module("tensorflow.python.ops.variable_scope"), variables),
         (importlib.import_module("tensorflow.python.ops.variables"), options),
     ]
     tf1_names = {
+        **deeprec_absent.TF,
         **options,
         **variables,
         "contrib": modules["tensorflow.contrib"],
@@ -141,9 +152,28 @@ def _additions() -> list[tuple[Any, dict[str, Any]]]:
             (tf1.GraphKeys, {"EMBEDDING_VARIABLES": embedding_scope.EMBEDDING_VARIABLES}),
             (tf1.feature_column, columns),
             (tf1.nn, {**_fused_lookups(), **_group_lookups(), **_stock_lookups()}),
-            (tf1.train, _optimizers()),
+            (tf1.train, _training()),
+            (tf1.data, deeprec_absent.DATA),
+            (tf1.config.experimental, deeprec_absent.EXPERIMENTAL_CONFIG),
+            (tf1.variable_scope, deeprec_absent.VARIABLE_SCOPE),
         ]
     return additions
+
+
+def _column_modules() -> list[tuple[Any, dict[str, Any]]]:
+    """TensorFlow's own modules of feature columns, with the columns that DeepRec has in them."""
+    package = "tensorflow.python.feature_column"
+    sequence_column = "sequence_categorical_column_with_embedding"
+    new = {
+        "feature_column_v2": {
+            "categorical_column_with_embedding": feature_column.categorical_column_with_embedding,
+            **deeprec_absent.COLUMNS,
+        },
+        "sequence_feature_column": {sequence_column: getattr(feature_column, sequence_column)},
+    }
+    return [
+        (importlib.import_module(f"{package}.{name}"), columns) for name, columns in new.items()
+    ]
 
 
 def _public(module: types.ModuleType) -> dict[str, Any]:
@@ -233,13 +263,31 @@ def _group_lookups() -> dict[str, Callable[..., Any]]:
 
 
 def _stock_lookups() -> dict[str, Callable[..., tf.Tensor]]:
-    """tf.nn's own sparse lookups, which in DeepRec take EmbeddingVariables too."""
+    """tf.nn's own lookups, which in DeepRec take EmbeddingVariables too."""
     stock = importlib.import_module("tensorflow.python.ops.embedding_ops")
     ours = {
         "embedding_lookup_sparse": stock_signatures.embedding_lookup_sparse_v1,
         "safe_embedding_lookup_sparse": stock_signatures.safe_embedding_lookup_sparse_v1,
     }
-    return {name: _on_tables(getattr(stock, name), lookup) for name, lookup in ours.items()}
+    lookups = {name: _on_tables(getattr(stock, name), lookup) for name, lookup in ours.items()}
+    return {**lookups, "embedding_lookup": _of_whole_tables(stock.embedding_lookup)}
+
+
+def _of_whole_tables(stock: Any) -> Callable[..., tf.Tensor]:
+    """`stock`, but that a list of all partitions of a table is that table: keys are not divided.
+
+    Lists of tables that a program divides by itself are stock's.
+    """
+
+    @functools.wraps(stock)
+    def lookup(params: Any, *args: Any, **kwargs: Any) -> tf.Tensor:
+        parts = params if isinstance(params, list | tuple) else []
+        is_table = [isinstance(part, embedding_variable.EmbeddingVariable) for part in parts]
+        is_whole = len(parts) > 1 and all(is_table) and parts[0].partition.count == len(parts)
+        ours = stock_signatures.embedding_lookup_v1
+        return (ours if is_whole else stock)(params, *args, **kwargs)
+
+    return lookup
 
 
 def _on_tables(stock: Any, ours: Any) -> Callable[..., tf.Tensor]:
@@ -261,10 +309,16 @@ _TABLES = (
 )
 
 
-def _optimizers() -> dict[str, Any]:
-    """Optimizers that DeepRec adds to tf.train."""
+def _training() -> dict[str, Any]:
+    """What DeepRec adds to tf.train, or has with other arguments there."""
     names = ("AdagradDecayOptimizer", "AdamAsyncOptimizer", "AdamWOptimizer")
-    return {name: getattr(train, name) for name in names}
+    return {
+        **{name: getattr(train, name) for name in names},
+        # DeepRec's second one counts decays by row, which ours does anyway.
+        "AdagradDecayOptimizerV2": train.AdagradDecayOptimizer,
+        **_public(deeprec_saving),
+        **deeprec_absent.TRAIN,
+    }
 
 
 def _import_shims(options: dict[str, Any]) -> dict[str, types.ModuleType]:
@@ -276,8 +330,18 @@ def _import_shims(options: dict[str, Any]) -> dict[str, types.ModuleType]:
     }
     columns = {name: value for name, value in layers.items() if "column" in name}
     inputs = {"input_from_feature_columns": columns.pop("input_from_feature_columns")}
+    checkpoints = {
+        name: getattr(tf.train, name)
+        for name in ("list_variables", "load_checkpoint", "load_variable")
+    }
     contents: dict[str, dict[str, Any]] = {
+        **deeprec_absent.ABSENT_MODULES,
         "tensorflow.contrib": {},
+        "tensorflow.contrib.feature_column": {"sequence_input_layer": sequence_input_layer},
+        "tensorflow.contrib.framework": checkpoints,
+        "tensorflow.contrib.framework.python": {},
+        "tensorflow.contrib.framework.python.framework": {},
+        "tensorflow.contrib.framework.python.framework.checkpoint_utils": checkpoints,
         "tensorflow.contrib.layers": {**layers, **lookups},
         "tensorflow.contrib.layers.python": {},
         "tensorflow.contrib.layers.python.layers": {**layers, **lookups},
@@ -305,9 +369,6 @@ def _names_what_is_there(module: str, content: dict[str, Any]) -> Callable[[str]
     """The `__getattr__` of a module, for names that it does not have."""
 
     def missing(name: str) -> Any:
-        raise AttributeError(
-            f"{module}.{name} was asked for, but fused_embedding has no more of {module} than "
-            f"{', '.join(sorted(content)) or 'its modules'}; use what TensorFlow 2 has for it"
-        )
+        raise AttributeError(deeprec_absent.missing_in_contrib(f"{module}.{name}", list(content)))
 
     return missing

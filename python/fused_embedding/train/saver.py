@@ -172,8 +172,17 @@ class Saver(tf.compat.v1.train.Saver):
         self._series.finish(path or "")
         return path
 
-    def restore(self, sess: Any, save_path: Any) -> None:
-        """As tf.compat.v1.train.Saver.restore."""
+    @property
+    def is_incremental(self) -> bool:
+        """Whether a checkpoint holds what changed since the one before."""
+        return self._series is not None
+
+    def restart_series(self) -> None:
+        """Lets the next save be a full one."""
         if self._series is not None:
             self._series.restart()
+
+    def restore(self, sess: Any, save_path: Any) -> None:
+        """As tf.compat.v1.train.Saver.restore."""
+        self.restart_series()
         super().restore(sess, save_path)
