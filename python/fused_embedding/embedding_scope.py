@@ -65,6 +65,7 @@ def get_embedding_variable(
         ValueError: For a dim < 1, an unknown strategy, a name that exists or does not exist against
             the scope's `reuse`, or that exists with other options.
         TypeError: For other dtypes.
+        NotImplementedError: In the scope of tf.distribute.ParameterServerStrategy.
 
     >>> table = fe.get_embedding_variable("users", embedding_dim=4)
     >>> tf.nn.embedding_lookup(table, [7, 1 << 60]).shape
@@ -75,6 +76,7 @@ def get_embedding_variable(
     option = ev_option or EmbeddingVariableOption()
     if not isinstance(option, EmbeddingVariableOption):
         raise TypeError(f"ev_option must be an fe.EmbeddingVariableOption, got {ev_option!r}")
+    _check_strategy(name)
     hook.install()
     with tf.init_scope():
         scope = tf.compat.v1.get_variable_scope()
@@ -127,6 +129,19 @@ def _check(
         raise ValueError(
             f"partition_strategy of an EmbeddingVariable must be one of "
             f"{', '.join(PARTITION_STRATEGIES)}, got {partition_strategy!r}: it has no fixed rows"
+        )
+
+
+def _check_strategy(name: str) -> None:
+    """Refuses tables where they would look distributed and not be."""
+    strategy = tf.distribute.get_strategy()
+    if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        raise NotImplementedError(
+            f"the EmbeddingVariable {name!r} cannot be made in the scope of "
+            f"{type(strategy).__name__}: the strategy puts tf.Variables alone on its parameter "
+            "servers, and all partitions of the table would be on the coordinator; use ordinary "
+            "weights (a layer of fe.keras with an input_dim), or train with "
+            "tf.compat.v1.train.replica_device_setter, which puts tables on parameter servers"
         )
 
 

@@ -167,6 +167,10 @@ class EmbeddingVariable(BaseResourceVariable):
             handle_name=name,
             initializer_op=tf.no_op(name=f"{name}/Initializer") if in_graph else None,
             in_graph_mode=in_graph,
+            # Keras compiles a model only in the scope that its variables say they were made in.
+            distribute_strategy=(
+                tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
+            ),
         )
         self._deleter = None if in_graph else EagerResourceDeleter(handle, handle.device)
 

@@ -192,15 +192,35 @@ def _parts(params: Any) -> list[Any]:
     return [params]
 
 
+def _with_handle(variable: Any) -> Any:
+    """A variable that can be read through a handle, for one of a tf.distribute strategy.
+
+    Within a replica a mirrored variable has the handle of that replica's copy. In cross-replica
+    context, in which Keras builds models and predicts, it has none: all copies are equal there, and
+    the first is read. A variable with ON_READ synchronization is the aggregate of its copies.
+    """
+    if not isinstance(variable, tf.distribute.DistributedValues):
+        return variable
+    try:
+        variable.handle  # noqa: B018  # raises in cross-replica context
+    except ValueError:
+        if variable.synchronization == tf.VariableSynchronization.ON_READ:
+            return tf.convert_to_tensor(variable)
+        return variable.distribute_strategy.experimental_local_results(variable)[0]
+    return variable
+
+
 def _shard(part: Any) -> AnyShard:
     if hasattr(part, "value") and not callable(part.value):
         part = part.value  # a Keras 3 variable holds a tf.Variable
     if isinstance(part, EmbeddingVariable):
         return EmbeddingVariableShard(part, part.inserts)
-    if _is_resource_variable(part):
+    if hasattr(part, "_cast_dtype"):
         # Variables of Keras 2 that it casts in mixed precision may say that they have that dtype.
-        is_cast = hasattr(part, "_cast_dtype")
-        return Shard(part._variable if is_cast else part, part)
+        return Shard(_with_handle(part._variable), part)
+    part = _with_handle(part)
+    if _is_resource_variable(part):
+        return Shard(part, part)
     # A reference variable becomes the tensor in its buffer: no copy.
     tensor = tf.convert_to_tensor(part)
     return Shard(tensor, part if hasattr(part, "op") else tensor)

@@ -25,7 +25,13 @@ from fused_embedding.train.apply import (
     tables_looked_up,
     with_distinct_keys,
 )
-from fused_embedding.train.hook import check_gradient, live_tables, slot_prefix
+from fused_embedding.train.hook import (
+    check_gradient,
+    check_no_strategy,
+    is_gradient_of_table,
+    live_tables,
+    slot_prefix,
+)
 
 # Of what Keras writes to files.
 PACKAGE = "fused_embedding"
@@ -83,12 +89,7 @@ def _learning_rate(optimizer: Any) -> tf.Tensor:
 
 def _check_table(grad: Any, table: Any) -> None:
     check_gradient(grad, table)
-    if tf.distribute.has_strategy():
-        raise NotImplementedError(
-            f"the EmbeddingVariable {table.name!r} cannot be trained under "
-            f"{type(tf.distribute.get_strategy()).__name__}: tf.distribute neither mirrors nor "
-            "shards a table; compile the model outside of the strategy's scope"
-        )
+    check_no_strategy(table)
 
 
 def _train_tables(optimizer: Any, pairs: Pairs) -> Pairs:
@@ -212,7 +213,8 @@ def wrap(optimizer: Any) -> Any:
     """Makes a Keras optimizer train EmbeddingVariables beside ordinary variables.
 
     Args:
-        optimizer: An SGD, Adagrad, RMSprop, Adam, AdamW or Ftrl of Keras 3 or tf_keras.
+        optimizer: An SGD, Adagrad, RMSprop, Adam, AdamW or Ftrl of Keras 3 or tf_keras, or a
+            LossScaleOptimizer around one.
 
     Returns:
         The same object, for `model.compile`. Its learning rate, schedules, callbacks and clipping
@@ -227,6 +229,9 @@ def wrap(optimizer: Any) -> Any:
     True
     """
     if isinstance(optimizer, _TrainsTables):
+        return optimizer
+    if hasattr(optimizer, "inner_optimizer"):  # a LossScaleOptimizer
+        wrap(optimizer.inner_optimizer)
         return optimizer
     step_of(optimizer)  # raises
     cls = type(optimizer)
@@ -243,12 +248,16 @@ def _refuse_tables(optimizer: Any, variables: list[Any]) -> None:
     """Raises where an optimizer would meet a table, or would not see one that is in training."""
     tables = [table for table in map(table_of, variables) if table is not None]
     title = f"{type(optimizer).__module__}.{type(optimizer).__name__}"
+    # A LossScaleOptimizer hands the gradients of tables on, if what it is around trains tables.
+    is_trainer = isinstance(getattr(optimizer, "inner_optimizer", None), _TrainsTables)
     if tables:
+        check_no_strategy(tables[0])  # first: the advice below would lead to this error
+    if tables and not is_trainer:
         raise NotImplementedError(
             f"{title} cannot train the EmbeddingVariable {tables[0].name!r}; compile the model "
             "with fe.keras.wrap(optimizer)"
         )
-    frozen = _tables_nobody_trains()
+    frozen = [t for t in _tables_nobody_trains() if not any(t is given for given in tables)]
     if frozen:
         raise NotImplementedError(
             f"the EmbeddingVariable {frozen[0].name!r} is looked up for training, but is not "
@@ -299,25 +308,66 @@ def _guarded(method: Callable[..., Any], is_keras_3: bool) -> Callable[..., Any]
         _refuse_tables(self, list(variables))
         return method(self, grads, *args, **kwargs)
 
-    apply._is_guarded = True  # type: ignore[attr-defined]
     return apply
+
+
+def _refuses_slots_of_tables(method: Callable[..., Any]) -> Callable[..., Any]:
+    """add_variable_from_reference of Keras 3, which a strategy would refuse in its own words."""
+
+    @functools.wraps(method)
+    def add_variable(self: Any, reference_variable: Any, *args: Any, **kwargs: Any) -> Any:
+        table = table_of(reference_variable)
+        if table is not None:
+            check_no_strategy(table)
+        return method(self, reference_variable, *args, **kwargs)
+
+    return add_variable
+
+
+def _checks_values_of_tables(method: Callable[..., Any]) -> Callable[..., Any]:
+    """LossScaleOptimizer.check_finite, which makes gradients dense: those of tables have no size."""
+
+    @functools.wraps(method)
+    def check_finite(self: Any, grads: Any) -> Any:
+        return method(self, [g.values if is_gradient_of_table(g) else g for g in grads])
+
+    return check_finite
+
+
+def _replace(cls: Any, name: str, make: Callable[[Any], Any]) -> None:
+    """Replaces a method in the class that defines it, once."""
+    owner = next((c for c in getattr(cls, "__mro__", ()) if name in vars(c)), None)
+    if owner is not None and not hasattr(vars(owner)[name], "_is_guarded"):
+        method = make(vars(owner)[name])
+        method._is_guarded = True
+        setattr(owner, name, method)
+
+
+def _loss_scale_of_keras_2(keras: Any) -> Any:
+    """The class whose objects the public LossScaleOptimizer makes, around optimizers of today."""
+    public = getattr(getattr(keras, "mixed_precision", None), "LossScaleOptimizer", None)
+    module = sys.modules[public.__module__] if public is not None else None
+    return getattr(module, "LossScaleOptimizerV3", None)
 
 
 def guard(keras: Any) -> None:
     """Makes the optimizers of a Keras refuse EmbeddingVariables by name, unless wrapped."""
     optimizers = keras.optimizers
     is_keras_3 = hasattr(optimizers.Optimizer, "apply")
-    name = "apply" if is_keras_3 else "apply_gradients"
     classes = [
         optimizers.Optimizer,
         getattr(optimizers, "LossScaleOptimizer", None),
         getattr(getattr(keras, "mixed_precision", None), "LossScaleOptimizer", None),
+        _loss_scale_of_keras_2(keras),
         getattr(getattr(optimizers, "legacy", None), "Optimizer", None),
     ]
+    name = "apply" if is_keras_3 else "apply_gradients"
     for cls in classes:
-        owner = next((c for c in getattr(cls, "__mro__", ()) if name in vars(c)), None)
-        if owner is not None and not hasattr(vars(owner)[name], "_is_guarded"):
-            setattr(owner, name, _guarded(vars(owner)[name], is_keras_3))
+        _replace(cls, name, functools.partial(_guarded, is_keras_3=is_keras_3))
+    if is_keras_3:
+        _replace(optimizers.Optimizer, "add_variable_from_reference", _refuses_slots_of_tables)
+        loss_scale = getattr(optimizers, "LossScaleOptimizer", None)
+        _replace(loss_scale, "check_finite", _checks_values_of_tables)
 
 
 # --- The optimizers of fe.keras ---

@@ -59,6 +59,25 @@ def check_gradient(grad: Any, variable: Any) -> None:
         )
 
 
+def is_gradient_of_table(grad: Any) -> bool:
+    """Whether a gradient is of an EmbeddingVariable: slices of a tensor without rows."""
+    if not isinstance(grad, tf.IndexedSlices) or grad.dense_shape is None:
+        return False
+    shape = tf.get_static_value(grad.dense_shape)
+    return shape is not None and int(shape[0]) == 0
+
+
+def check_no_strategy(variable: Any) -> None:
+    """Raises NotImplementedError for the training of a table under a tf.distribute strategy."""
+    if tf.distribute.has_strategy():
+        raise NotImplementedError(
+            f"the EmbeddingVariable {variable.name!r} cannot be trained under "
+            f"{type(tf.distribute.get_strategy()).__name__}: tf.distribute neither mirrors nor "
+            "shards a table; make the model and its optimizer, and train them, outside of the "
+            "strategy's scope (predictions work inside it)"
+        )
+
+
 class _OptimizerForTables:
     """What stock's apply_gradients takes for the optimizer, in one call."""
 
@@ -135,12 +154,7 @@ def _wrap_apply_gradients(stock: Callable[..., Any]) -> Callable[..., Any]:
         if not tables:
             return stock(self, pairs, *args, **kwargs)
         step_of(self, tables[0].name)  # raises before anything is built
-        if tf.distribute.has_strategy():
-            raise NotImplementedError(
-                f"the EmbeddingVariable {tables[0].name!r} cannot be trained under "
-                f"{type(tf.distribute.get_strategy()).__name__}: a table is neither mirrored nor "
-                "sharded by tf.distribute; build the training step outside of the strategy's scope"
-            )
+        check_no_strategy(tables[0])
         return stock(_OptimizerForTables(self, tables), pairs, *args, **kwargs)
 
     return apply_gradients
