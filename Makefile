@@ -79,7 +79,7 @@ wheel: .venv/.done
 	@ls dist/*.whl
 
 bazel: wheel
-	$(STAGE) bazel tools/bazel_wheel.sh .venv
+	$(STAGE) bazel tools/bazel_wheel.sh $(BIN)/python
 	@ls dist/bazel/*.whl
 
 portable: wheel

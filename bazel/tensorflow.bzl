@@ -1,4 +1,7 @@
-"""The installed TensorFlow as a repository: headers, library, and the Python that has it."""
+"""The installed TensorFlow as a repository: headers, library, and the Python that has it.
+
+What the last action needs is looked for here too: a build must not fail after minutes of compiling.
+"""
 
 _BUILD = """
 package(default_visibility = ["//visibility:public"])
@@ -18,12 +21,16 @@ sh_binary(
 )
 """
 
+def _output_of(ctx, python, tool, *arguments):
+    done = ctx.execute([python, ctx.path(Label("//:tools/" + tool))] + list(arguments))
+    if done.return_code:
+        fail(done.stderr)
+    return done.stdout.strip()
+
 def _tensorflow_wheel_impl(ctx):
     python = ctx.os.environ.get("PYTHON_BIN_PATH") or ctx.which("python3")
-    found = ctx.execute([python, ctx.path(Label("//:tools/find_tensorflow.py"))])
-    if found.return_code:
-        fail(found.stderr)
-    path, version = found.stdout.strip().split(";")
+    path, version = _output_of(ctx, python, "find_tensorflow.py").split(";")
+    setuptools = _output_of(ctx, python, "find_setuptools.py", ctx.path("setuptools"))
     for name in ("include", "libtensorflow_framework.so.2"):
         ctx.symlink(path + "/" + name, name)
     ctx.template(
@@ -33,7 +40,11 @@ def _tensorflow_wheel_impl(ctx):
     )
     ctx.file(
         "python.sh",
-        "#!/bin/sh\nFE_TENSORFLOW_PATH='{}' exec '{}' \"$@\"\n".format(path, python),
+        "#!/bin/sh\nPYTHONPATH='{}' FE_TENSORFLOW_PATH='{}' exec '{}' \"$@\"\n".format(
+            setuptools,
+            path,
+            python,
+        ),
     )
     ctx.file("BUILD", _BUILD)
 

@@ -1,20 +1,31 @@
 #!/bin/sh
-# bazel_wheel.sh VENV: builds dist/bazel/*.whl with Debian's Bazel for the TensorFlow in VENV.
-# Then checks that it is pip's wheel (dist/*.whl), and that it runs the example of the README in an
-# empty environment, where it brings TensorFlow along as its extra [cpu].
+# bazel_wheel.sh PYTHON: builds dist/bazel/*.whl with Debian's Bazel, from an environment of its own
+# that has TensorFlow and nothing else: it must not need more, such as a newer setuptools than that
+# environment has. Then checks that it is pip's wheel (dist/*.whl), that its extra [cpu] is that
+# TensorFlow, and that it runs the example of the README there.
 set -e
 unset PYTHONPATH
 tools/system_packages.sh g++ bazel-bootstrap bazel-rules-java bazel-rules-proto bazel-platforms
-PYTHON_BIN_PATH=$PWD/$1/bin/python bazel build --config=debian //:wheel
-bazel shutdown
+tensorflow=$("$1" tools/find_tensorflow.py)
+fresh=$(mktemp -d)
+trap 'rm -rf "$fresh"' EXIT
+"$1" -m venv "$fresh/venv"
+"$fresh/venv/bin/pip" install -q "tensorflow-cpu==${tensorflow##*;}"
+# TensorFlow asks for any setuptools, so from Python 3.12 on pip has taken the newest one.
+if "$fresh/venv/bin/python" -c 'import setuptools.command.bdist_wheel' 2>/dev/null; then
+    "$fresh/venv/bin/pip" uninstall -q -y setuptools
+fi
+
+# In one process, so that its CPU seconds are those of this stage.
+PYTHON_BIN_PATH=$fresh/venv/bin/python bazel --batch build --config=debian //:wheel
 rm -rf dist/bazel
 mkdir -p dist/bazel
 install -m 644 bazel-bin/wheel/*.whl dist/bazel
+"$1" tools/compare_wheels.py dist/*.whl dist/bazel/*.whl
 
-"$1/bin/python" tools/compare_wheels.py dist/*.whl dist/bazel/*.whl
-empty=$(mktemp -d)
-trap 'rm -rf "$empty"' EXIT
-"$1/bin/python" -m venv "$empty/venv"
-"$empty/venv/bin/pip" install -q "$(echo dist/bazel/*.whl)[cpu]"
-"$1/bin/python" tools/readme_example.py >"$empty/example.py"
-(cd "$empty" && venv/bin/python example.py)
+wheel=$(echo dist/bazel/*.whl)
+"$fresh/venv/bin/pip" install -q --dry-run --ignore-installed --report "$fresh/report" "$wheel[cpu]"
+grep -q '"name": "tensorflow.cpu"' "$fresh/report"
+"$fresh/venv/bin/pip" install -q "$wheel[cpu]"
+"$1" tools/readme_example.py >"$fresh/example.py"
+(cd "$fresh" && venv/bin/python example.py)
