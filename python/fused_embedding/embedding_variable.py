@@ -110,6 +110,21 @@ def global_step_value() -> tf.Tensor:
     return value
 
 
+def _deleter(handle: Any, is_kept_by_functions: bool) -> Any:
+    """What deletes a table: with the variable, or with the last reference to its handle.
+
+    Signatures of a SavedModel outlive the object that was loaded, as they do over stock's
+    variables. A table that is trained goes with its variable: functions that captured its handle
+    are in reference cycles, and its memory would wait for Python's garbage collector.
+    """
+    if not is_kept_by_functions:
+        return EagerResourceDeleter(handle, handle.device)
+    with tf.device(handle.device):
+        copy = tf.identity(handle)  # the deleter would keep the handle itself alive
+    handle._fused_embedding_deleter = EagerResourceDeleter(copy, handle.device)
+    return None
+
+
 @register_serializable(saved_model.PACKAGE, "EmbeddingVariable")
 class EmbeddingVariable(BaseResourceVariable):
     """A `[?, dim]` variable whose rows are found by a 64-bit key. `fe.get_embedding_variable`.
@@ -172,7 +187,8 @@ class EmbeddingVariable(BaseResourceVariable):
                 tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
             ),
         )
-        self._deleter = None if in_graph else EagerResourceDeleter(handle, handle.device)
+        is_loaded = table_attributes.get("frozen", False)
+        self._deleter = None if in_graph else _deleter(handle, is_kept_by_functions=is_loaded)
 
     # --- Lookups ---
 

@@ -29,6 +29,7 @@ _NAMES = (
     "EmbeddingVariableRestore",
     "EmbeddingVariableSave",
     "EmbeddingVariableSaveIncrement",
+    "EmbeddingVariableSeed",
     "EmbeddingVariableServingChange",
     "EmbeddingVariableServingLock",
     "EmbeddingVariableServingUnlock",

@@ -128,7 +128,7 @@ def replay(files):
     rows: dict[int, bytes] = {}
     for i, file in enumerate(files):
         got = fe.raw_ops.EmbeddingVariableReadRows(path=tf.constant(file), **READ_ATTRS)
-        keys, values, removed, is_incremental = (column.numpy() for column in got)
+        keys, values, removed, is_incremental, _ = (column.numpy() for column in got)
         assert is_incremental == (i > 0)
         assert not set(keys.tolist()) & set(removed.tolist())
         rows = {key: row for key, row in rows.items() if key not in removed}

@@ -220,6 +220,11 @@ def check_statistics(args, got):
     assert got.values[0] == len(export(args["resource"])["keys"])
 
 
+def check_seed(args, got):
+    content = fe.raw_ops.EmbeddingVariableExport(resource=args["resource"], **TYPES)
+    assert got == content.seed
+
+
 def make_serving_lock(rng):
     return {"resource": table(rng)}
 
@@ -343,6 +348,7 @@ CASES = {
     "EmbeddingVariableExpire": (make_expire, check_expire),
     "EmbeddingVariableMetadata": (make_metadata, check_metadata),
     "EmbeddingVariableStatistics": (make_statistics, check_statistics),
+    "EmbeddingVariableSeed": (make_statistics, check_seed),
     "EmbeddingVariableServingChange": (make_serving_change, check_serving_change),
     "EmbeddingVariableServingLock": (make_serving_lock, check_serving_lock),
     "EmbeddingVariableServingUnlock": (make_serving_unlock, check_serving_unlock),

@@ -256,6 +256,7 @@ def test_a_series_has_what_changed(dtype, tmp_path):
     assert values == {5: [1, 2, 3], 7: [4, 5, 6]}
     assert rows.removed_keys.numpy().tolist() == [3]
     assert bool(rows.is_incremental)
+    assert rows.seed == raw_ops.EmbeddingVariableSeed(resource=table)
     with pytest.raises(tf.errors.InvalidArgumentError, match="embedding_dim 3"):
         raw_ops.EmbeddingVariableReadRows(path=path, dtype=dtype, embedding_dim=DIM + 1)
     with pytest.raises(tf.errors.FailedPreconditionError, match="does not know what changed"):
@@ -280,4 +281,4 @@ def test_shape_functions_of_increments():
         with pytest.raises(ValueError, match=SHAPE_ERROR):
             traced(*wrong)
     shapes = [output.shape.as_list() for output in traced([], [None], [None]).outputs]
-    assert shapes == [[None], [None, DIM], [None], []]
+    assert shapes == [[None], [None, DIM], [None], [], []]

@@ -112,6 +112,7 @@ def test_a_table_goes_on_where_the_other_was():
     attrs["initializer_b"] = 1.0
     tables = [full_table(**attrs), make_table(**attrs | {"seed": 4})]
     import_(tables[1], export(tables[0])._asdict())
+    assert [int(raw_ops.EmbeddingVariableSeed(resource=table)) for table in tables] == [3, 3]
     for table in tables:
         lookup(table, [*KEYS, 50], [*range(6), 9], step=20)
         apply(table, KEYS, np.ones([6, DIM], np.float32), "adagrad", [0.5, 0.0, 0.25])

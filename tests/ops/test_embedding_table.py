@@ -370,6 +370,7 @@ OPS = {
     },
     "EmbeddingVariableMetadata": {"keys": int64([1])},
     "EmbeddingVariableStatistics": {},
+    "EmbeddingVariableSeed": {},
     "EmbeddingVariableApply": {
         "keys": [int64([1])],
         "handles": [int64([])],
@@ -461,6 +462,7 @@ def test_shapes_of_the_others():
     assert shapes_of("EmbeddingVariableExpire", ([], tf.int64)) == [[]]
     assert shapes_of("EmbeddingVariableMetadata", ([4], tf.int64)) == [[4], [4]]
     assert shapes_of("EmbeddingVariableStatistics") == [[None], [None]]
+    assert shapes_of("EmbeddingVariableSeed") == [[]]
 
 
 @pytest.mark.parametrize(

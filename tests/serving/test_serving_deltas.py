@@ -275,8 +275,13 @@ def test_a_delta_of_what_does_not_fit_is_refused(trainer, tmp_path):
     path = trainer.delta()
     with pytest.raises(ValueError, match="a delta is at"):
         fe.write_serving_delta(path, trainer.path, trainer.manager.save())
+    elsewhere = tf.Module()
+    elsewhere.users_of = {"model": trainer.model}
+    others = fe.train.IncrementalCheckpointManager(
+        tf.train.Checkpoint(deep=elsewhere), str(tmp_path / "others"), max_to_keep=1
+    )
     with pytest.raises(ValueError, match="no files of 'users'"):
-        fe.write_serving_delta(tmp_path / "new", trainer.path, trainer.manager.save())
+        fe.write_serving_delta(tmp_path / "new", trainer.path, others.save())
     with pytest.raises(ValueError, match=r"names has \['ads'\]"):
         fe.write_serving_delta(
             tmp_path / "new", trainer.path, trainer.manager.save(), names={"ads": "ads"}

@@ -74,9 +74,10 @@ class ReadRowsOp : public OpKernel {
     const auto num_removed = static_cast<int64_t>(rows.removed_keys.size());
     const tensorflow::TensorShape shapes[] = {
         tensorflow::TensorShape({num_keys}), tensorflow::TensorShape({num_keys, layout_.dim}),
-        tensorflow::TensorShape({num_removed}), tensorflow::TensorShape({})};
-    tensorflow::Tensor* outputs[4];
-    for (int i = 0; i < 4; ++i) {
+        tensorflow::TensorShape({num_removed}), tensorflow::TensorShape({}),
+        tensorflow::TensorShape({})};
+    tensorflow::Tensor* outputs[5];
+    for (int i = 0; i < 5; ++i) {
       OP_REQUIRES_OK(ctx, ctx->allocate_output(i, shapes[i], &outputs[i]));
     }
     std::copy(rows.keys.begin(), rows.keys.end(), outputs[0]->flat<int64_t>().data());
@@ -84,6 +85,7 @@ class ReadRowsOp : public OpKernel {
     std::copy(rows.removed_keys.begin(), rows.removed_keys.end(),
               outputs[2]->flat<int64_t>().data());
     outputs[3]->scalar<bool>()() = rows.is_incremental;
+    outputs[4]->scalar<int64_t>()() = static_cast<int64_t>(rows.seed);
   }
 
  private:

@@ -289,6 +289,16 @@ class StatisticsOp : public TableOp {
   }
 };
 
+class SeedOp : public TableOp {
+ public:
+  using TableOp::TableOp;
+  void ComputeOn(OpKernelContext* ctx, const TableResource& resource) override {
+    Tensor* seed = nullptr;
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, {}, &seed));
+    seed->scalar<int64_t>()() = static_cast<int64_t>(resource.table()->initializer().seed);
+  }
+};
+
 #define FE_REGISTER(name, Op) \
   REGISTER_KERNEL_BUILDER(Name(name).Device(tensorflow::DEVICE_CPU), Op);
 FE_REGISTER("EmbeddingVariableHandle", HandleOp)
@@ -299,6 +309,7 @@ FE_REGISTER("EmbeddingVariableErase", EraseOp)
 FE_REGISTER("EmbeddingVariableExpire", ExpireOp)
 FE_REGISTER("EmbeddingVariableMetadata", MetadataOp)
 FE_REGISTER("EmbeddingVariableStatistics", StatisticsOp)
+FE_REGISTER("EmbeddingVariableSeed", SeedOp)
 #undef FE_REGISTER
 
 }  // namespace

@@ -36,6 +36,7 @@ absl::Status ReadRowsShape(InferenceContext* c) {
   c->set_output(1, c->Matrix(num_keys, dim));
   c->set_output(2, c->Vector(InferenceContext::kUnknownDim));
   c->set_output(3, c->Scalar());
+  c->set_output(4, c->Scalar());
   return absl::OkStatus();
 }
 
@@ -81,6 +82,7 @@ REGISTER_OP("EmbeddingVariableReadRows")
     .Output("values: dtype")
     .Output("removed_keys: int64")
     .Output("is_incremental: bool")
+    .Output("seed: int64")
     .Attr("dtype: {float, double, half, bfloat16}")
     .Attr("embedding_dim: int >= 1")
     .SetIsStateful()
@@ -93,6 +95,7 @@ keys: `[n]`.
 values: `[n, embedding_dim]`.
 removed_keys: `[m]` keys that have no row after this save; some may have had none before.
 is_incremental: whether the file holds changes, and not a whole table.
+seed: of the table's initializer, as EmbeddingVariableSeed.
 dtype: of the table.
 embedding_dim: of the table.
 )doc");

@@ -78,6 +78,11 @@ absl::Status StatisticsShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
+absl::Status SeedShape(InferenceContext* c) {
+  c->set_output(0, c->Scalar());
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 REGISTER_OP("EmbeddingVariableHandle")
@@ -257,6 +262,19 @@ names: `[k]` size, filtered, memory_bytes, index_probes, hits, misses, inserts, 
   demotions, written_back, leaving, cold_gets, cold_hits, cold_reads, cold_bytes_read, cold_puts,
   cold_bytes_put, cold_bytes_written, cold_bytes, which docs/storage_tiers.md explains.
 values: `[k]` their values since the table was made.
+)doc");
+
+REGISTER_OP("EmbeddingVariableSeed")
+    .Input("resource: resource")
+    .Output("seed: int64")
+    .SetIsStateful()
+    .SetShapeFn(SeedShape)
+    .Doc(R"doc(
+The seed of a table's initializer. A restore brings it back, so it stays with a table that is renamed
+or moved to another process.
+
+resource: handle of the table.
+seed: of the initializer; the attr `seed` of the handle where nothing was restored.
 )doc");
 
 }  // namespace fused_embedding

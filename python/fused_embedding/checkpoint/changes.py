@@ -42,6 +42,14 @@ def read_changes(
     Raises:
         ValueError: The checkpoint has no such variable, or was not saved incrementally.
     """
+    for changes, _ in read_changes_and_seeds(checkpoint, name, embedding_dim, dtype):
+        yield changes
+
+
+def read_changes_and_seeds(
+    checkpoint: str, name: str, embedding_dim: int, dtype: tf.DType
+) -> Iterator[tuple[Changes, int]]:
+    """As `read_changes`, with the seed of the table that each partition is of."""
     reader = tf.train.load_checkpoint(checkpoint)
     known = reader.get_variable_to_shape_map()
     entry = next((name + suffix for suffix in _SUFFIXES if name + suffix in known), None)
@@ -64,5 +72,5 @@ def read_changes(
             rows = raw_ops.EmbeddingVariableReadRows(
                 path=checkpoint + suffix.decode(), dtype=dtype, embedding_dim=embedding_dim
             )
-        keys, values, removed_keys, is_incremental = (column.numpy() for column in rows)
-        yield Changes(keys, values, removed_keys, not is_incremental)
+        keys, values, removed_keys, is_incremental, seed = (column.numpy() for column in rows)
+        yield Changes(keys, values, removed_keys, not is_incremental), int(seed)

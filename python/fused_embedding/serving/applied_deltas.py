@@ -1,6 +1,7 @@
 """Deltas of an export: their files, and the signature that applies them in order."""
 
 import abc
+import hashlib
 import uuid
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -45,11 +46,22 @@ class TableChanges(NamedTuple):
 
 
 class DeltaTable(NamedTuple):
-    """A table of an export: one EmbeddingVariable, or a partition of one."""
+    """A table of an export: one EmbeddingVariable, or a partition of one.
+
+    Attributes:
+        name: Of the variable, with the partition's suffix.
+        dim: Of a row.
+        dtype: Of the values.
+        seed: Of the initializer. A restore brings it back, so it identifies a table that was
+            renamed or restored elsewhere; None: of an export before there were seeds.
+        place: Where the model keeps the variable: attributes joined by "/"; "": unknown.
+    """
 
     name: str
     dim: int
     dtype: tf.DType
+    seed: int | None = None
+    place: str = ""
 
 
 class DenseVariable(NamedTuple):
@@ -83,6 +95,19 @@ def new_id() -> str:
     return uuid.uuid4().hex
 
 
+def id_of_delta(seeds: Sequence[int]) -> str:
+    """A new ID that also identifies the tables of a delta by their seeds.
+
+    It is no tensor of its own, which an export could not do without: older deltas have none.
+    """
+    return f"{new_id()}-{_identity(seeds)}"
+
+
+def _identity(seeds: Sequence[int | None]) -> str:
+    """What tells the tables of an export, in their order, from others."""
+    return hashlib.blake2b(repr(list(seeds)).encode(), digest_size=8).hexdigest()
+
+
 class AppliedDeltas(tf.Module, abc.ABC):
     """Which deltas the tables of an export have. How they are put in is for the form of tables.
 
@@ -92,6 +117,8 @@ class AppliedDeltas(tf.Module, abc.ABC):
         names: Of the tables, in the order in which deltas have them.
         dims: `[n]` int64 of the tables.
         dtypes: `[n]` names of the types of their values.
+        seeds: `[n]` int64 of the tables.
+        places: `[n]` where the model keeps them.
         dense_names: `[m]` names of the dense variables, in the order of the export.
     """
 
@@ -99,16 +126,15 @@ class AppliedDeltas(tf.Module, abc.ABC):
         super().__init__()
         self._dtypes = tuple(table.dtype for table in tables)
         self._dense = [variable for _, variable in dense]
+        self._identity = _identity([table.seed for table in tables])
         export_id = new_id()
         self._mutex_name = f"fused_embedding/{export_id}"
         self.loaded = tf.Variable(export_id, trainable=False, name="loaded")
         self.current = tf.Variable(0, trainable=False, dtype=tf.int64, name="current")
-        self.names, self.dims, self.dtypes, self.dense_names = (
+        self.names, self.dims, self.dtypes, self.seeds, self.places, self.dense_names = (
             tf.Variable(tf.constant(values, dtype), trainable=False, name=name)
             for name, values, dtype in (
-                ("names", [table.name for table in tables], tf.string),
-                ("dims", [table.dim for table in tables], tf.int64),
-                ("dtypes", [table.dtype.name for table in tables], tf.string),
+                *_columns(tables),
                 ("dense_names", [name for name, _ in dense], tf.string),
             )
         )
@@ -164,6 +190,8 @@ class AppliedDeltas(tf.Module, abc.ABC):
             ],
         )
         with tf.control_dependencies([*checked, follows]):
+            is_of_tables = self._check_identity(path, next_id)
+        with tf.control_dependencies([is_of_tables]):
             path = tf.identity(path)
         tables = range(len(self._dtypes))
         names = [f"{i}/{change.name}" for i in tables for change in CHANGES]
@@ -180,6 +208,14 @@ class AppliedDeltas(tf.Module, abc.ABC):
             )
         return Delta(next_id, changes, dense)
 
+    def _check_identity(self, path: tf.Tensor, delta_id: tf.Tensor) -> Any:
+        """What fails for a delta of other tables. Deltas before there were identities have none."""
+        identity = tf.strings.regex_replace(delta_id, "^[0-9a-f]*-?", "")
+        return tf.debugging.Assert(
+            tf.equal(identity, "") | tf.equal(identity, self._identity),
+            ["the delta ", path, " is of other tables than the export that is loaded"],
+        )
+
     def _read_dense(self, path: tf.Tensor) -> list[tf.Tensor]:
         names = [dense_name(i) for i in range(len(self._dense))]
         values = _restore(path, names, [variable.dtype for variable in self._dense])
@@ -187,6 +223,17 @@ class AppliedDeltas(tf.Module, abc.ABC):
             tf.ensure_shape(value, variable.shape)
             for value, variable in zip(values, self._dense, strict=True)
         ]
+
+
+def _columns(tables: Sequence[DeltaTable]) -> list[tuple[str, list[Any], tf.DType]]:
+    """What an export says of its tables: name, values and type of each variable."""
+    return [
+        ("names", [table.name for table in tables], tf.string),
+        ("dims", [table.dim for table in tables], tf.int64),
+        ("dtypes", [table.dtype.name for table in tables], tf.string),
+        ("seeds", [table.seed for table in tables], tf.int64),
+        ("places", [table.place for table in tables], tf.string),
+    ]
 
 
 def _restore(path: tf.Tensor, names: list[str], dtypes: list[tf.DType]) -> list[tf.Tensor]:

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from fused_embedding._tf_private import eager_mode
-from fused_embedding.checkpoint.changes import Changes, read_changes
+from fused_embedding.checkpoint.changes import Changes
 from fused_embedding.checkpoint.object_based import VALUE
 from fused_embedding.serving.applied_deltas import (
     CHANGES,
@@ -18,9 +18,12 @@ from fused_embedding.serving.applied_deltas import (
     DeltaTable,
     TableChanges,
     dense_name,
+    id_of_delta,
     new_id,
 )
+from fused_embedding.serving.delta_sources import Sources
 from fused_embedding.serving.dense_values import DenseValues
+from fused_embedding.serving.object_paths import SavedObjects
 
 _PART = "/part_"
 
@@ -47,31 +50,30 @@ def write_serving_delta(
             `fe.train.IncrementalCheckpointManager`: the first after the export, or after the
             checkpoint of the delta that this one continues.
         continues: Path of the delta before; None: the export itself.
-        names: By the name of an EmbeddingVariable in the export: its name in the checkpoint, where
-            they differ, such as "model/users" of a tf.train.Checkpoint. Dense variables are found
-            by name, or by where the model keeps them; else they can be given here as well.
+        names: By the name of an EmbeddingVariable or a dense variable in the export: its name in
+            the checkpoint, such as "model/users" of a tf.train.Checkpoint. Only those need it that
+            are found neither by where the model keeps them nor by their name.
         dense: Whether the delta has the dense variables; else they stay as they are.
 
     Raises:
         ValueError: If the export has no tables, the checkpoint is not of its tables and variables,
-            or a delta is there already.
+            `names` has a table for another one, or a delta is there already.
     """
-    path, export = os.fspath(path), os.fspath(export)
+    path = os.fspath(path)
     if os.path.exists(path + ".index"):
         raise ValueError(f"a delta is at {path!r} already: give a new path")
-    before, tables, variables = _read_export(export)
+    given = _read_export(os.fspath(export))
     names = names or {}
-    _check_names(names, tables, variables)
-    if continues is not None:
-        before = tf.train.load_checkpoint(os.fspath(continues)).get_tensor(ID)
-    tensors: dict[str, Any] = {ID: new_id(), CONTINUES: before, HAS_DENSE: np.bool_(dense)}
-    for i, changed in enumerate(_changes_of(tables, checkpoint, names)):
-        for change, array in zip(CHANGES, changed, strict=True):
-            tensors[f"{i}/{change.name}"] = array
-    if dense and variables:
-        values = DenseValues(checkpoint)
-        for i, (name, shape, dtype) in enumerate(variables):
-            tensors[dense_name(i)] = values.read(names.get(name, name), shape, dtype)
+    _check_names(names, given)
+    before = given.id if continues is None else _id_of(os.fspath(continues))
+    objects = SavedObjects(checkpoint)
+    seeds, changes = _changes_of(given, Sources(checkpoint, objects, names))
+    delta_id = id_of_delta(seeds) if given.has_seeds else new_id()
+    tensors: dict[str, Any] = {ID: delta_id, CONTINUES: before, HAS_DENSE: np.bool_(dense)}
+    for i, changed in enumerate(changes):
+        tensors |= {f"{i}/{c.name}": array for c, array in zip(CHANGES, changed, strict=True)}
+    if dense:
+        tensors |= _dense_tensors(given, DenseValues(checkpoint, objects), names)
     with eager_mode():  # also where a TF1 program has a graph of its own
         tf.raw_ops.SaveV2(
             prefix=path,
@@ -79,6 +81,10 @@ def write_serving_delta(
             shape_and_slices=[""] * len(tensors),
             tensors=[tf.convert_to_tensor(array) for array in tensors.values()],
         )
+
+
+def _id_of(delta: str) -> Any:
+    return tf.train.load_checkpoint(delta).get_tensor(ID)
 
 
 class _Variable(NamedTuple):
@@ -89,8 +95,26 @@ class _Variable(NamedTuple):
     dtype: tf.DType
 
 
-def _read_export(export: str) -> tuple[bytes, list[DeltaTable], list[_Variable]]:
-    """ID, tables and dense variables of an export."""
+class _Export(NamedTuple):
+    """What deltas have to know of an export.
+
+    Attributes:
+        id: Its ID.
+        tables: In the order in which deltas have them.
+        variables: Dense variables, as the tables.
+    """
+
+    id: bytes
+    tables: list[DeltaTable]
+    variables: list[_Variable]
+
+    @property
+    def has_seeds(self) -> bool:
+        """Whether its tables have seeds and places: of an older version they have none."""
+        return all(table.seed is not None for table in self.tables)
+
+
+def _read_export(export: str) -> _Export:
     reader = tf.train.load_checkpoint(os.path.join(export, "variables", "variables"))
     shapes, types = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
     if f"deltas/loaded{VALUE}" not in shapes:
@@ -98,51 +122,65 @@ def _read_export(export: str) -> tuple[bytes, list[DeltaTable], list[_Variable]]
             f"{export!r} has no tables that deltas change: give the folder of "
             "fe.export_for_serving of a model that looks up in EmbeddingVariables"
         )
-    names, dims, dtypes, dense_names, loaded = (
-        reader.get_tensor(f"deltas/{name}{VALUE}")
-        for name in ("names", "dims", "dtypes", "dense_names", "loaded")
-    )
+
+    def read(name: str) -> Any:
+        return reader.get_tensor(f"deltas/{name}{VALUE}")
+
     tables = [
         DeltaTable(name.decode(), int(dim), tf.as_dtype(dtype.decode()))
-        for name, dim, dtype in zip(names, dims, dtypes, strict=True)
+        for name, dim, dtype in zip(read("names"), read("dims"), read("dtypes"), strict=True)
     ]
-    keys = [f"dense_variables/{i}{VALUE}" for i in range(len(dense_names))]
-    variables = [
-        _Variable(name.decode(), shapes[key], types[key])
-        for name, key in zip(dense_names, keys, strict=True)
-    ]
-    return loaded, tables, variables
+    if f"deltas/seeds{VALUE}" in shapes:
+        tables = [
+            table._replace(seed=int(seed), place=place.decode())
+            for table, seed, place in zip(tables, read("seeds"), read("places"), strict=True)
+        ]
+    variables = []
+    for i, name in enumerate(read("dense_names")):
+        key = f"dense_variables/{i}{VALUE}"
+        variables.append(_Variable(name.decode(), shapes[key], types[key]))
+    return _Export(read("loaded"), tables, variables)
 
 
-def _check_names(
-    names: Mapping[str, str], tables: list[DeltaTable], variables: list[_Variable]
-) -> None:
-    known = {_variable_of(table.name) for table in tables} | {v.name for v in variables}
+def _check_names(names: Mapping[str, str], export: _Export) -> None:
+    known = {_variable_of(t.name) for t in export.tables} | {v.name for v in export.variables}
     if names.keys() - known:
         raise ValueError(
             f"names has {sorted(names.keys() - known)}, but the export has {sorted(known)}"
         )
 
 
-def _changes_of(
-    tables: list[DeltaTable], checkpoint: str, names: Mapping[str, str]
-) -> list[TableChanges]:
-    """Of each table."""
+def _changes_of(export: _Export, sources: Sources) -> tuple[list[int], list[TableChanges]]:
+    """Of each table: its seed in the checkpoint, and its changes."""
+    tables = export.tables
     parts: dict[str, list[int]] = {}  # of each variable: its tables
     for i, table in enumerate(tables):
         parts.setdefault(_variable_of(table.name), []).append(i)
-    changes: dict[int, TableChanges] = {}
-    for name, places in parts.items():
+    for places in parts.values():
         places.sort(key=lambda i: _part_of(tables[i].name))
-        table = tables[places[0]]
-        read = list(read_changes(checkpoint, names.get(name, name), table.dim, table.dtype))
+    wholes = {name: tables[places[0]]._replace(name=name) for name, places in parts.items()}
+    changes: dict[int, tuple[int, TableChanges]] = {}
+    for name, places in parts.items():
+        read = list(sources.read(name, wholes))
         if len(read) != len(places):
             raise ValueError(
-                f"{name!r} has {len(read)} partitions in the checkpoint {checkpoint} and "
-                f"{len(places)} in the export: export the model that is saved"
+                f"{name!r} has {len(read)} partitions in the checkpoint and {len(places)} in the "
+                "export: export the model that is saved"
             )
-        changes |= zip(places, map(_as_changes, read), strict=True)
-    return [changes[i] for i in range(len(tables))]
+        changes |= zip(places, ((seed, _as_changes(c)) for c, seed in read), strict=True)
+    in_order = [changes[i] for i in range(len(tables))]
+    return [seed for seed, _ in in_order], [changed for _, changed in in_order]
+
+
+def _dense_tensors(
+    export: _Export, values: DenseValues, names: Mapping[str, str]
+) -> dict[str, np.ndarray]:
+    if export.has_seeds:
+        values.check_not_swapped(names, [variable.name for variable in export.variables])
+    return {
+        dense_name(i): values.read(names.get(name, name), shape, dtype)
+        for i, (name, shape, dtype) in enumerate(export.variables)
+    }
 
 
 def _variable_of(name: str) -> str:

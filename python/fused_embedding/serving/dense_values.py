@@ -1,53 +1,25 @@
 """Dense variables of an export, found again in checkpoints of the model."""
 
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
-from fused_embedding.checkpoint.object_based import OBJECT_GRAPH, VALUE
-
-
-def paths_of_variables(model: Any) -> dict[int, str]:
-    """Where a model keeps its variables: attributes from the model on, joined by "/".
-
-    Args:
-        model: What a tf.train.Checkpoint may track.
-
-    Returns:
-        By the id of a variable's handle: the shortest path.
-    """
-    view = tf.train.TrackableView(model)
-    paths: dict[int, str] = {}
-    seen, waiting = {id(model)}, deque([("", model)])
-    while waiting:
-        path, owner = waiting.popleft()
-        handle = getattr(owner, "handle", None)
-        if handle is not None:
-            paths.setdefault(id(handle), path)
-        for name, child in view.children(owner).items():
-            if id(child) not in seen:
-                seen.add(id(child))
-                waiting.append((f"{path}/{name}" if path else name, child))
-    return paths
+from fused_embedding.checkpoint.object_based import VALUE
+from fused_embedding.serving.object_paths import SavedObjects
 
 
 class DenseValues:
     """Dense variables in a checkpoint.
 
     Args:
-        checkpoint: Prefix of a checkpoint by a Saver or a tf.train.Checkpoint.
+        checkpoint: Its prefix.
+        objects: What it has.
     """
 
-    def __init__(self, checkpoint: str) -> None:
+    def __init__(self, checkpoint: str, objects: SavedObjects) -> None:
         self._checkpoint = checkpoint
-        self._reader = tf.train.load_checkpoint(checkpoint)
-        self._shapes = self._reader.get_variable_to_shape_map()
-        self._graph = TrackableObjectGraph()
-        if OBJECT_GRAPH in self._shapes:
-            self._graph.ParseFromString(self._reader.get_tensor(OBJECT_GRAPH))
+        self._objects = objects
 
     def read(self, name: str, shape: list[int], dtype: tf.DType) -> Any:
         """The value of a variable, as an array.
@@ -60,7 +32,7 @@ class DenseValues:
         Raises:
             ValueError: If the checkpoint does not have it, or has something else by its name.
         """
-        keys = self._keys(name)
+        keys = self.keys(name)
         if len(keys) != 1:
             raise ValueError(
                 f"the checkpoint {self._checkpoint} has {len(keys)} variables {name!r}, and the "
@@ -68,7 +40,7 @@ class DenseValues:
                 "which leaves dense variables as they are"
             )
         (key,) = keys
-        value = self._reader.get_tensor(key)
+        value = self._objects.reader.get_tensor(key)
         if list(value.shape) != shape or tf.as_dtype(value.dtype) != dtype:
             raise ValueError(
                 f"the variable {name!r} has {value.dtype.name} of shape {list(value.shape)} in the "
@@ -77,25 +49,27 @@ class DenseValues:
             )
         return value
 
-    def _keys(self, name: str) -> set[str]:
+    def check_not_swapped(self, names: Mapping[str, str], variables: Sequence[str]) -> None:
+        """Refuses names that exchange variables which are found without.
+
+        Args:
+            names: By the name of a variable in the export: its name in the checkpoint.
+            variables: All names in the export.
+        """
+        homes = {name: self.keys(name) for name in variables}
+        for name in variables:
+            given = self.keys(names[name]) if name in names else homes[name]
+            others = [other for other, keys in homes.items() if keys == given and other != name]
+            if given != homes[name] and len(homes[name]) == 1 and others:
+                raise ValueError(
+                    f"names has {names[name]!r} for the variable {name!r}, but the checkpoint "
+                    f"{self._checkpoint} has {name!r} itself, and {names[name]!r} is {others[0]!r} "
+                    "of the export: leave both out of names"
+                )
+
+    def keys(self, name: str) -> set[str]:
+        """Names of the tensors that `name` may stand for, as of `read`."""
         for key in (name, name + VALUE):
-            if key in self._shapes:
+            if key in self._objects.shapes:
                 return {key}
-        # The model is what the checkpoint tracks, or an attribute of it.
-        return {key for start in self._starts() for key in self._value_keys(start, name)}
-
-    def _starts(self) -> Iterator[int]:
-        if self._graph.nodes:
-            yield 0
-            yield from {child.node_id for child in self._graph.nodes[0].children}
-
-    def _value_keys(self, node: int, path: str) -> Iterator[str]:
-        """The key of what is at a path from a node on, if there is something."""
-        for name in path.split("/"):
-            children = {c.local_name: c.node_id for c in self._graph.nodes[node].children}
-            if name not in children:
-                return
-            node = children[name]
-        for attribute in self._graph.nodes[node].attributes:
-            if attribute.checkpoint_key.endswith(VALUE):
-                yield attribute.checkpoint_key
+        return self._objects.variables_at(name)

@@ -9,11 +9,11 @@ import tensorflow as tf
 from fused_embedding._tf_private import Trackable, eager_mode
 from fused_embedding.embedding_variable import EmbeddingVariable
 from fused_embedding.serving.applied_deltas import APPLY, AppliedDeltas, DenseVariable
-from fused_embedding.serving.dense_values import paths_of_variables
 from fused_embedding.serving.generations import Generations
 from fused_embedding.serving.graph_copy import GraphCopier, all_inputs
 from fused_embedding.serving.graph_import import call_graph
 from fused_embedding.serving.locked_tables import LockedTables
+from fused_embedding.serving.object_paths import paths_of_tables, paths_of_variables
 from fused_embedding.serving.onnx_file import write_onnx
 from fused_embedding.serving.onnx_tables import OnnxTables
 from fused_embedding.serving.served_table import ServedTable
@@ -153,15 +153,17 @@ def _export_model(model: Any, path: str, ops: str, signatures: Any) -> None:
         captured |= captured_owners(signature, owners)
     resources = _resources(captured)
     dense = _dense_variables(resources, model)
+    places = _places(model)
     if ops == "fused":
-        _save_fused(path, functions, described, resources, dense)
+        _save_fused(path, functions, described, resources, dense, places)
         return
     tables = {
         handle: ServedTable(content_of_variable(owner))
         for handle, owner in captured.items()
         if isinstance(owner, EmbeddingVariable)
     }
-    generations = Generations(list(tables.values()), dense) if tables else None
+    in_order = [places.get(handle, "") for handle in tables]
+    generations = Generations(list(tables.values()), dense, in_order) if tables else None
     served = {}
     for name, signature in described.items():
         given = {
@@ -169,6 +171,11 @@ def _export_model(model: Any, path: str, ops: str, signatures: Any) -> None:
         }
         served[name] = _stock_function(signature, given, generations)
     _save(path, served, _resources(captured | tables), generations)
+
+
+def _places(model: Any) -> dict[int, str]:
+    """Where a model keeps its tables, by the id of their handles."""
+    return paths_of_tables(model) if isinstance(model, Trackable) else {}
 
 
 def _dense_variables(resources: Resources, model: Any = None) -> list[DenseVariable]:
@@ -186,12 +193,14 @@ def _save_fused(
     described: dict[str, Signature],
     resources: Resources,
     dense: list[DenseVariable],
+    places: dict[int, str],
 ) -> None:
     # An export that was loaded has a lock of its own, and who holds it must not wait for another.
     if not resources.tables or any(map(is_locked, described.values())):
         _save(path, functions, resources)
         return
-    locked = LockedTables(resources.tables, dense)
+    in_order = [places.get(id(table.handle), "") for table in resources.tables]
+    locked = LockedTables(resources.tables, dense, in_order)
     served = {}
     for name, signature in described.items():
         given = {inside.name: handle for handle, inside in signature.captures}

@@ -30,8 +30,16 @@ class Generations(AppliedDeltas):
             one.
     """
 
-    def __init__(self, tables: Sequence[ServedTable], dense: Sequence[DenseVariable]) -> None:
-        described = [DeltaTable(table.name, table.dim, table.rows.dtype) for table in tables]
+    def __init__(
+        self,
+        tables: Sequence[ServedTable],
+        dense: Sequence[DenseVariable],
+        places: Sequence[str] | None = None,
+    ) -> None:
+        described = [
+            DeltaTable(table.name, table.dim, table.rows.dtype, table.seed, place)
+            for table, place in zip(tables, places or [""] * len(tables), strict=True)
+        ]
         super().__init__(described, dense)
         self._tables = list(tables)
         self.begun = tf.Variable(0, trainable=False, dtype=tf.int64, name="begun")

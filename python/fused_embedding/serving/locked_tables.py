@@ -21,10 +21,21 @@ from fused_embedding.serving.applied_deltas import (
 class LockedTables(AppliedDeltas):
     """The EmbeddingVariables of an export, which requests read and deltas change in turns."""
 
-    def __init__(self, tables: Sequence[EmbeddingVariable], dense: Sequence[DenseVariable]) -> None:
+    def __init__(
+        self,
+        tables: Sequence[EmbeddingVariable],
+        dense: Sequence[DenseVariable],
+        places: Sequence[str] | None = None,
+    ) -> None:
         described = [
-            DeltaTable(table.name.removesuffix(":0"), table.embedding_dim, table.dtype)
-            for table in tables
+            DeltaTable(
+                table.name.removesuffix(":0"),
+                table.embedding_dim,
+                table.dtype,
+                int(raw_ops.EmbeddingVariableSeed(resource=table.handle)),
+                place,
+            )
+            for table, place in zip(tables, places or [""] * len(tables), strict=True)
         ]
         super().__init__(described, dense)
         self._handles = tuple(table.handle for table in tables)

@@ -19,6 +19,7 @@ class TableContent(NamedTuple):
         values: `[n, dim]`.
         initializer: What other keys read.
         matrix: `[m, dim]` for the initializer "matrix": key k reads row k mod m.
+        seed: Of the table.
     """
 
     name: str
@@ -26,6 +27,7 @@ class TableContent(NamedTuple):
     values: Any
     initializer: Initializer
     matrix: Any
+    seed: int
 
 
 def table_content(name: str, attributes: Any, exported: Any) -> TableContent:
@@ -41,11 +43,12 @@ def table_content(name: str, attributes: Any, exported: Any) -> TableContent:
     """
     a, b = (float(number) for number in np.asarray(exported["initializer_parameters"]))
     kind = bytes(np.asarray(exported["initializer"]).item()).decode()
-    initializer = Initializer(kind, a, b, int(np.asarray(exported["seed"])))
+    seed = int(np.asarray(exported["seed"]))
+    initializer = Initializer(kind, a, b, seed)
     if attributes["admission"] != "all":  # keys without a row were not admitted
         initializer = Initializer("constant", float(attributes["no_permission_value"]), 0.0, 0)
     keys, values = exported["keys"], exported["values"]
-    return TableContent(name, keys, values, initializer, exported["initializer_matrix"])
+    return TableContent(name, keys, values, initializer, exported["initializer_matrix"], seed)
 
 
 def default_rows(content: TableContent) -> tf.Tensor:
@@ -62,6 +65,7 @@ class ServedTable:
 
     Attributes:
         name: Of the EmbeddingVariable.
+        seed: Of the EmbeddingVariable.
         dim: Of a row.
         index: Table from key to the row of `rows`, both int64, that even generations read.
         odd_index: The same for odd generations; without keys until there is one.
@@ -76,6 +80,7 @@ class ServedTable:
 
     def __init__(self, content: TableContent) -> None:
         self.name = content.name
+        self.seed = content.seed
         self._initializer = content.initializer
         defaults = default_rows(content)
         self.num_defaults, self.dim = defaults.shape.as_list()

@@ -229,6 +229,7 @@ Status ReadRows(const std::string& path, const RowLayout& layout, FileRows* rows
   TableHeader header;
   FE_RETURN_IF_ERROR(ReadTableFile(path, &layout, visitor, &header));
   rows->is_incremental = header.link.continues != 0;
+  rows->seed = header.initializer.seed;
   try {
     const std::unordered_set<int64_t> present(rows->keys.begin(), rows->keys.end());
     std::vector<int64_t>& removed = rows->removed_keys;

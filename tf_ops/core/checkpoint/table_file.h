@@ -39,6 +39,7 @@ Status ReadLink(const std::string& path, Link* link);
 // The rows of a file: of an incremental save those that changed.
 struct FileRows {
   bool is_incremental = false;
+  uint64_t seed = 0;  // of the initializer: restored with a table, whatever the table is called
   std::vector<int64_t> keys;
   std::vector<char> values;           // [n, dim]
   std::vector<int64_t> removed_keys;  // without a row; none of `keys`
