@@ -108,6 +108,15 @@ class PartitionedEmbeddingVariable(tf.Module):
         with beside_hash_tables():
             return tf.dynamic_stitch(positions, rows)
 
+    @property
+    def initializer(self) -> tf.Operation | None:
+        """The operation that initializes all partitions; None eagerly."""
+        return self._group(part.initializer for part in self._parts)
+
+    def is_initialized(self, name: str | None = None) -> tf.Tensor:
+        """Whether all partitions may be used, as EmbeddingVariable's."""
+        return tf.reduce_all(tf.stack([part.is_initialized() for part in self._parts]), name=name)
+
     def total_count(self) -> tf.Tensor:
         """Number of rows, int64."""
         return self.statistics()["size"]

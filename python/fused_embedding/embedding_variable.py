@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import tensorflow as tf
 
-from fused_embedding import raw_ops, saved_model
+from fused_embedding import raw_ops, readiness, saved_model
 from fused_embedding._tf_private import (
     BaseResourceVariable,
     EagerResourceDeleter,
@@ -180,7 +180,9 @@ class EmbeddingVariable(BaseResourceVariable):
             name=name,
             unique_id=shared_name,
             handle_name=name,
-            initializer_op=tf.no_op(name=f"{name}/Initializer") if in_graph else None,
+            initializer_op=(
+                readiness.make_initializer(handle, f"{name}/Initializer") if in_graph else None
+            ),
             in_graph_mode=in_graph,
             # Keras compiles a model only in the scope that its variables say they were made in.
             distribute_strategy=(
@@ -376,8 +378,8 @@ class EmbeddingVariable(BaseResourceVariable):
         return self.handle.op
 
     def is_initialized(self, name: str | None = None) -> tf.Tensor:
-        """True: the table is made where it is first used."""
-        return tf.constant(True, name=name)
+        """Whether it may be used: always, but for a table on a server (docs/training.md)."""
+        return readiness.is_initialized(self.handle, name)
 
     @property
     def handle_name(self) -> str:

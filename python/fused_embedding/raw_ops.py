@@ -23,6 +23,8 @@ _NAMES = (
     "EmbeddingVariableGroupLookupGrad",
     "EmbeddingVariableHandle",
     "EmbeddingVariableImport",
+    "EmbeddingVariableInitialize",
+    "EmbeddingVariableIsInitialized",
     "EmbeddingVariableLookup",
     "EmbeddingVariableMetadata",
     "EmbeddingVariableReadRows",

@@ -40,7 +40,7 @@ def running_processes(
     """As `running`; also yields the process of each (job, task)."""
     attempts = 3  # another process may take a free port before the server does
     for attempt in range(attempts):
-        ports = iter(_free_ports(sum(num_tasks.values())))
+        ports = iter(free_ports(sum(num_tasks.values())))
         addresses = {
             job: [f"localhost:{next(ports)}" for _ in range(count)]
             for job, count in num_tasks.items()
@@ -92,7 +92,7 @@ def _children(pid: int, addresses: dict[str, list[str]]) -> dict[tuple[str, int]
     return dict(zip(_tasks(addresses), map(int, pids), strict=True))
 
 
-def _free_ports(num_ports: int) -> list[int]:
+def free_ports(num_ports: int) -> list[int]:
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(num_ports)]
         for one in sockets:

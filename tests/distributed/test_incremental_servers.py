@@ -43,10 +43,10 @@ def is_full(path):
 def start(session, graph, model):
     """Servers outlive sessions, and tables their graphs."""
     with graph.as_default():
+        session.run(tf1.global_variables_initializer())
         for part, rows in zip(model.table, model.exports, strict=True):
             keys = session.run([rows["keys"], rows["filtered_keys"]])
             session.run(part.erase(np.concatenate(keys)))
-        session.run(tf1.global_variables_initializer())
 
 
 @pytest.mark.parametrize("is_sharded", [True, False])

@@ -161,8 +161,8 @@ def test_only_keys_rows_and_gradients_cross(addresses):
     """Handles stay on the server, where lookups and updates run."""
     graph, model = build_for_worker(addresses, task=1)
     with graph.as_default(), connect(addresses["worker"][1], graph) as session:
-        clear(session, model)
         session.run(tf1.global_variables_initializer())
+        clear(session, model)
         train_step(session, model, 0)
         ids = ids_of_step(0)
         _, metadata = run_traced(session, model.train, {model.ids: ids})

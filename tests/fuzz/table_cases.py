@@ -225,6 +225,14 @@ def check_seed(args, got):
     assert got == content.seed
 
 
+def check_initialize(args, got):
+    assert fe.raw_ops.EmbeddingVariableIsInitialized(**args).numpy()
+
+
+def check_is_initialized(args, got):
+    assert got.numpy()
+
+
 def make_serving_lock(rng):
     return {"resource": table(rng)}
 
@@ -349,6 +357,8 @@ CASES = {
     "EmbeddingVariableMetadata": (make_metadata, check_metadata),
     "EmbeddingVariableStatistics": (make_statistics, check_statistics),
     "EmbeddingVariableSeed": (make_statistics, check_seed),
+    "EmbeddingVariableInitialize": (make_statistics, check_initialize),
+    "EmbeddingVariableIsInitialized": (make_statistics, check_is_initialized),
     "EmbeddingVariableServingChange": (make_serving_change, check_serving_change),
     "EmbeddingVariableServingLock": (make_serving_lock, check_serving_lock),
     "EmbeddingVariableServingUnlock": (make_serving_unlock, check_serving_unlock),

@@ -1,6 +1,7 @@
 """EmbeddingVariableSave, -SaveIncrement, -Restore and -ReadRows. See also tests/checkpoint."""
 
 import os
+import threading
 
 import numpy as np
 import pytest
@@ -157,6 +158,31 @@ def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(tf.errors.OpError, match=str(tmp_path / "no_folder" / "table")):
         save(table, tmp_path / "no_folder" / "table")
     assert_same_content(table, filled_table())
+
+
+def test_a_table_is_not_ready_while_it_is_restored(tmp_path):
+    def is_ready():
+        return raw_ops.EmbeddingVariableIsInitialized(resource=table).numpy()
+
+    def restore_until_seen():
+        while not seen.is_set():
+            restore(table, tmp_path / "table")
+
+    table, seen = filled_table(keys=int64(range(10_000))), threading.Event()
+    save(table, tmp_path / "table")
+    assert is_ready()
+    thread = threading.Thread(target=restore_until_seen)
+    thread.start()
+    while is_ready():
+        assert thread.is_alive()
+    assert lookup(table, [7], insert=False).embeddings.shape == (1, DIM)  # as before
+    seen.set()
+    thread.join()
+    assert is_ready()
+    (tmp_path / "table").write_bytes(b"damaged")
+    with pytest.raises(tf.errors.OpError):
+        restore(table, tmp_path / "table")
+    assert is_ready()
 
 
 @pytest.mark.parametrize("attrs", [{"dim": 4}, {"dtype": tf.float64}, {"dtype": tf.bfloat16}])

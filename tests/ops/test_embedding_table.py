@@ -371,6 +371,8 @@ OPS = {
     "EmbeddingVariableMetadata": {"keys": int64([1])},
     "EmbeddingVariableStatistics": {},
     "EmbeddingVariableSeed": {},
+    "EmbeddingVariableInitialize": {},
+    "EmbeddingVariableIsInitialized": {},
     "EmbeddingVariableApply": {
         "keys": [int64([1])],
         "handles": [int64([])],
@@ -463,6 +465,7 @@ def test_shapes_of_the_others():
     assert shapes_of("EmbeddingVariableMetadata", ([4], tf.int64)) == [[4], [4]]
     assert shapes_of("EmbeddingVariableStatistics") == [[None], [None]]
     assert shapes_of("EmbeddingVariableSeed") == [[]]
+    assert shapes_of("EmbeddingVariableIsInitialized") == [[]]
 
 
 @pytest.mark.parametrize(

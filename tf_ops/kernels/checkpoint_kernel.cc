@@ -17,9 +17,9 @@ using tensorflow::OpKernel;
 using tensorflow::OpKernelContext;
 using tensorflow::tstring;
 
-class SaveOp : public TableOp {
+class SaveOp : public ReadingTableOp {
  public:
-  explicit SaveOp(tensorflow::OpKernelConstruction* ctx) : TableOp(ctx) {
+  explicit SaveOp(tensorflow::OpKernelConstruction* ctx) : ReadingTableOp(ctx) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("as_one_file", &as_one_file_));
   }
 
@@ -33,9 +33,9 @@ class SaveOp : public TableOp {
   bool as_one_file_ = false;
 };
 
-class SaveIncrementOp : public TableOp {
+class SaveIncrementOp : public ReadingTableOp {
  public:
-  using TableOp::TableOp;
+  using ReadingTableOp::ReadingTableOp;
   void ComputeOn(OpKernelContext* ctx, const TableResource& resource) override {
     tstring path;
     std::vector<std::string> base_paths, link_paths;
@@ -107,8 +107,10 @@ class RestoreOp : public TableOp {
     const auto input = ctx->input(1).flat<tstring>();
     const std::vector<std::string> paths(input.data(), input.data() + input.size());
     std::string warning;
+    TableReadiness::Restore restore(resource.readiness());
     FE_REQUIRES_OK(ctx, RestoreTable(TfExec(ctx), {AsSpan(paths), num_links}, partition_,
                                      resource.table(), &warning));
+    restore.Succeed();
     if (!warning.empty()) LOG(WARNING) << name() << ": " << warning;
   }
 

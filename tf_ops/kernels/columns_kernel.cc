@@ -17,9 +17,9 @@ using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::tstring;
 
-class ExportOp : public TableOp {
+class ExportOp : public ReadingTableOp {
  public:
-  explicit ExportOp(OpKernelConstruction* ctx) : TableOp(ctx) {
+  explicit ExportOp(OpKernelConstruction* ctx) : ReadingTableOp(ctx) {
     dtype_ = GetAttr<tensorflow::DataType>(ctx, "dtype");
     slot_dtype_ = GetAttr<tensorflow::DataType>(ctx, "slot_dtype");
   }
@@ -132,12 +132,14 @@ class ImportOp : public TableOp {
   }
 
   void ComputeOn(OpKernelContext* ctx, const TableResource& resource) override {
+    TableReadiness::Restore restore(resource.readiness());
     TableContent content;
     FE_REQUIRES_OK(ctx, ReadRows(ctx, *resource.table(), &content));
     FE_REQUIRES_OK(ctx, ReadSlots(ctx, &content));
     FE_REQUIRES_OK(ctx, ReadFiltered(ctx, &content));
     FE_REQUIRES_OK(ctx, ReadStepAndInitializer(ctx, &content));
     FE_REQUIRES_OK(ctx, ReplaceContent(TfExec(ctx), content, partition_, resource.table()));
+    restore.Succeed();
   }
 
  private:

@@ -112,6 +112,9 @@ class HandleOp : public OpKernel {
     if (name_.empty()) name_ = name();
     dtype_ = GetAttr<tensorflow::DataType>(ctx, "dtype");
     is_frozen_ = GetAttr<bool>(ctx, "frozen");
+    // Not where a graph of a cluster was imported without its devices: there is one process.
+    const bool is_on_server = ctx->device()->parsed_name().job != "localhost";
+    needs_initializer_ = GetAttr<bool>(ctx, "needs_initializer") && is_on_server && !is_frozen_;
     storage_path_ = GetAttr<std::string>(ctx, "storage_path");
     storage_name_ = GetAttr<std::string>(ctx, "storage_name");
     if (storage_name_.empty()) storage_name_ = name_;
@@ -133,6 +136,8 @@ class HandleOp : public OpKernel {
         ToTfStatus(InvalidArgument("EmbeddingVariable ", name_, " exists as ",
                                    resource->description(), ", and is asked for as ", description_,
                                    "; use another name, or the same options")));
+    // Also of a table that another handle made: graphs with this one have no initializer.
+    if (!needs_initializer_) resource->readiness()->set_initialized();
     Tensor* output = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, scalar, &output));
     output->scalar<tensorflow::ResourceHandle>()() = handle;
@@ -151,7 +156,8 @@ class HandleOp : public OpKernel {
     std::unique_ptr<EmbeddingTable> table;
     status = EmbeddingTable::Create(config, &table);
     if (!status.ok()) return ToTfStatus(status);
-    *created = new TableResource(std::move(folder), std::move(table), is_frozen_, description_);
+    *created = new TableResource(std::move(folder), std::move(table), is_frozen_,
+                                 !needs_initializer_, description_);
     return absl::OkStatus();
   }
 
@@ -159,15 +165,34 @@ class HandleOp : public OpKernel {
   std::string name_;
   tensorflow::DataType dtype_;
   bool is_frozen_;
+  bool needs_initializer_;
   std::string storage_path_;
   std::string storage_name_;
   TableConfig config_;
   std::string description_;
 };
 
-class LookupOp : public TableOp {
+class InitializeOp : public TableOp {
  public:
-  explicit LookupOp(OpKernelConstruction* ctx) : TableOp(ctx) {
+  using TableOp::TableOp;
+  void ComputeOn(OpKernelContext* /*ctx*/, const TableResource& resource) override {
+    resource.readiness()->set_initialized();
+  }
+};
+
+class IsInitializedOp : public TableOp {
+ public:
+  using TableOp::TableOp;
+  void ComputeOn(OpKernelContext* ctx, const TableResource& resource) override {
+    Tensor* is_initialized = nullptr;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, {}, &is_initialized));
+    is_initialized->scalar<bool>()() = resource.readiness()->is_ready();
+  }
+};
+
+class LookupOp : public ReadingTableOp {
+ public:
+  explicit LookupOp(OpKernelConstruction* ctx) : ReadingTableOp(ctx) {
     insert_ = GetAttr<bool>(ctx, "insert");
     dtype_ = GetAttr<tensorflow::DataType>(ctx, "dtype");
   }
@@ -257,9 +282,9 @@ class ExpireOp : public TableOp {
   }
 };
 
-class MetadataOp : public TableOp {
+class MetadataOp : public ReadingTableOp {
  public:
-  using TableOp::TableOp;
+  using ReadingTableOp::ReadingTableOp;
   void ComputeOn(OpKernelContext* ctx, const TableResource& resource) override {
     FE_REQUIRES_OK(ctx, CheckVector("keys", ctx->input(1)));
     Tensor* frequencies = nullptr;
@@ -302,6 +327,8 @@ class SeedOp : public TableOp {
 #define FE_REGISTER(name, Op) \
   REGISTER_KERNEL_BUILDER(Name(name).Device(tensorflow::DEVICE_CPU), Op);
 FE_REGISTER("EmbeddingVariableHandle", HandleOp)
+FE_REGISTER("EmbeddingVariableInitialize", InitializeOp)
+FE_REGISTER("EmbeddingVariableIsInitialized", IsInitializedOp)
 FE_REGISTER("EmbeddingVariableLookup", LookupOp)
 FE_REGISTER("EmbeddingVariableUpsert", UpsertOp)
 FE_REGISTER("EmbeddingVariablePrefetch", PrefetchOp)

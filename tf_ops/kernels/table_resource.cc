@@ -24,14 +24,31 @@ tensorflow::DataType ToDataType(ValueType type) {
   return tensorflow::DT_INVALID;
 }
 
+absl::Status CheckState(const std::string& name, TableState required,
+                        const TableResource& resource) {
+  if (required == TableState::kAny || resource.readiness()->is_initialized()) {
+    return absl::OkStatus();
+  }
+  // A session manager of TensorFlow waits where the error has this word.
+  return absl::FailedPreconditionError(absl::StrCat(
+      "EmbeddingVariable ", name,
+      " is uninitialized: since its server started, it was neither "
+      "initialized nor restored. A chief runs its initializer, which "
+      "tf.compat.v1.global_variables_initializer() includes when it is called after the table was "
+      "made, or restores a checkpoint; a worker waits until "
+      "tf.compat.v1.report_uninitialized_variables() returns no name, as MonitoredTrainingSession "
+      "does"));
+}
+
 absl::Status FindTable(tensorflow::OpKernelContext* ctx, const tensorflow::Tensor& input,
-                       TableResourcePtr* resource) {
+                       TableState required, TableResourcePtr* resource) {
   if (input.dtype() != tensorflow::DT_RESOURCE || input.NumElements() != 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         "resource must be one handle of an EmbeddingVariable, got ", input.DebugString()));
   }
   const tensorflow::ResourceHandle& handle = input.flat<tensorflow::ResourceHandle>()(0);
   const absl::Status status = LookupResource(ctx, handle, resource);
+  if (status.ok()) return CheckState(handle.name(), required, **resource);
   if (!absl::IsNotFound(status)) return status;
   return absl::NotFoundError(
       absl::StrCat("EmbeddingVariable ", handle.name(),
@@ -41,8 +58,9 @@ absl::Status FindTable(tensorflow::OpKernelContext* ctx, const tensorflow::Tenso
 
 }  // namespace
 
-absl::Status LookupTable(tensorflow::OpKernelContext* ctx, TableResourcePtr* resource) {
-  return FindTable(ctx, ctx->input(0), resource);
+absl::Status LookupTable(tensorflow::OpKernelContext* ctx, TableState required,
+                         TableResourcePtr* resource) {
+  return FindTable(ctx, ctx->input(0), required, resource);
 }
 
 void WaitForServingLock(tensorflow::OpKernelContext* ctx, std::shared_ptr<ServingLock> lock,
@@ -70,7 +88,7 @@ absl::Status LookupTables(tensorflow::OpKernelContext* ctx, const char* name,
   TF_RETURN_IF_ERROR(ctx->input_list(name, &handles));
   for (const tensorflow::Tensor& handle : handles) {
     resources->emplace_back();
-    TF_RETURN_IF_ERROR(FindTable(ctx, handle, &resources->back()));
+    TF_RETURN_IF_ERROR(FindTable(ctx, handle, TableState::kInitialized, &resources->back()));
   }
   return absl::OkStatus();
 }

@@ -3,6 +3,7 @@
 #ifndef FUSED_EMBEDDING_KERNELS_TABLE_RESOURCE_H_
 #define FUSED_EMBEDDING_KERNELS_TABLE_RESOURCE_H_
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -17,19 +18,51 @@
 
 namespace fused_embedding {
 
+// Whether a table has the content that it is meant to have. A server that was restarted makes a
+// table anew for whoever asks first: its rows are lost until they are restored.
+class TableReadiness {
+ public:
+  explicit TableReadiness(bool is_initialized) : is_initialized_(is_initialized) {}
+
+  // Whether it was initialized, or restored, since it was made. From then on it can be read.
+  bool is_initialized() const { return is_initialized_; }
+  void set_initialized() { is_initialized_ = true; }
+  // Whether it is initialized, and no restore is replacing its rows.
+  bool is_ready() const { return is_initialized_ && num_restores_ == 0; }
+
+  // While its content is replaced. A restore that fails initializes nothing.
+  class Restore {
+   public:
+    explicit Restore(TableReadiness* table) : table_(table) { ++table_->num_restores_; }
+    ~Restore() { --table_->num_restores_; }
+    Restore(const Restore&) = delete;
+    Restore& operator=(const Restore&) = delete;
+    void Succeed() { table_->set_initialized(); }
+
+   private:
+    TableReadiness* const table_;
+  };
+
+ private:
+  std::atomic<bool> is_initialized_;
+  std::atomic<int> num_restores_{0};
+};
+
 class TableResource : public tensorflow::ResourceBase {
  public:
   // `folder`: that of its rows below DRAM; null: all are in DRAM.
   TableResource(std::unique_ptr<TableFolder> folder, std::unique_ptr<EmbeddingTable> table,
-                bool is_frozen, std::string description)
+                bool is_frozen, bool is_initialized, std::string description)
       : folder_(std::move(folder)),
         table_(std::move(table)),
         is_frozen_(is_frozen),
+        readiness_(std::make_unique<TableReadiness>(is_initialized)),
         description_(std::move(description)) {}
 
   EmbeddingTable* table() const { return table_.get(); }
   // Whether lookups insert nothing, whatever they were built for.
   bool is_frozen() const { return is_frozen_; }
+  TableReadiness* readiness() const { return readiness_.get(); }
   // The attrs it was made with: another handle of its name must have the same.
   const std::string& description() const { return description_; }
   // Of an export whose first table this is. Who waits or holds it keeps it.
@@ -42,36 +75,52 @@ class TableResource : public tensorflow::ResourceBase {
   const std::unique_ptr<TableFolder> folder_;  // given back when the table is gone
   const std::unique_ptr<EmbeddingTable> table_;
   const bool is_frozen_;
+  const std::unique_ptr<TableReadiness> readiness_;
   const std::string description_;
   const std::shared_ptr<ServingLock> serving_lock_ = std::make_shared<ServingLock>();
 };
 
 using TableResourcePtr = tensorflow::core::RefCountPtr<TableResource>;
 
-// The table of input 0. NotFound, with what to do, where it was deleted.
-absl::Status LookupTable(tensorflow::OpKernelContext* ctx, TableResourcePtr* resource);
+// What an op requires of a table.
+enum class TableState { kAny, kInitialized };
+
+// The table of input 0. NotFound, with what to do, where it was deleted; FailedPrecondition where
+// it must be initialized and is not.
+absl::Status LookupTable(tensorflow::OpKernelContext* ctx, TableState required,
+                         TableResourcePtr* resource);
 
 // Calls `then` once a lock is held, or with Cancelled where the step was cancelled before. No
 // thread waits: it may be called by the thread that releases the lock.
 void WaitForServingLock(tensorflow::OpKernelContext* ctx, std::shared_ptr<ServingLock> lock,
                         LockMode mode, std::function<void(absl::Status)> then);
 
-// The tables of input list `name`.
+// The tables of input list `name`, all initialized.
 absl::Status LookupTables(tensorflow::OpKernelContext* ctx, const char* name,
                           std::vector<TableResourcePtr>* resources);
 
 // An op on the table of input 0, which is looked up before `ComputeOn`.
 class TableOp : public tensorflow::OpKernel {
  public:
-  using OpKernel::OpKernel;
+  explicit TableOp(tensorflow::OpKernelConstruction* ctx, TableState required = TableState::kAny)
+      : OpKernel(ctx), required_(required) {}
   void Compute(tensorflow::OpKernelContext* ctx) final {
     TableResourcePtr resource;
-    OP_REQUIRES_OK(ctx, LookupTable(ctx, &resource));
+    OP_REQUIRES_OK(ctx, LookupTable(ctx, required_, &resource));
     ComputeOn(ctx, *resource);
   }
 
  private:
   virtual void ComputeOn(tensorflow::OpKernelContext* ctx, const TableResource& resource) = 0;
+
+  const TableState required_;
+};
+
+// An op that reads rows: none of a table that is not initialized.
+class ReadingTableOp : public TableOp {
+ public:
+  explicit ReadingTableOp(tensorflow::OpKernelConstruction* ctx)
+      : TableOp(ctx, TableState::kInitialized) {}
 };
 
 // Logs that a lookup by op `name` found the table full, where its check mode says so.

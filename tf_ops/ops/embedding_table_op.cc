@@ -21,6 +21,11 @@ absl::Status HandleShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
+absl::Status IsInitializedShape(InferenceContext* c) {
+  c->set_output(0, c->Scalar());
+  return absl::OkStatus();
+}
+
 absl::Status LookupShape(InferenceContext* c) {
   ShapeHandle keys, unused;
   TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &keys));
@@ -109,6 +114,7 @@ REGISTER_OP("EmbeddingVariableHandle")
     .Attr("dram_bytes: int = 0")
     .Attr("cache_strategy: {'lru', 'lfu'} = 'lfu'")
     .Attr("frozen: bool = false")
+    .Attr("needs_initializer: bool = false")
     .SetIsStateful()
     .SetShapeFn(HandleShape)
     .Doc(R"doc(
@@ -142,7 +148,33 @@ storage_name: what that folder is named after; empty: `shared_name`.
 dram_bytes: bytes that the table may have in memory, where there is a `storage_path`.
 cache_strategy: rows that leave DRAM first: those used longest ago, or least often.
 frozen: lookups count and insert nothing, whatever their `insert` says: tables of a SavedModel.
+needs_initializer: the table is uninitialized until EmbeddingVariableInitialize,
+  EmbeddingVariableRestore or EmbeddingVariableImport has run on it: until then, ops that read rows
+  or train them fail. Else, and on the device of a program without servers, it can be used when it
+  is made, also where another handle made it.
 resource: the handle.
+)doc");
+
+REGISTER_OP("EmbeddingVariableInitialize")
+    .Input("resource: resource")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs)
+    .Doc(R"doc(
+Says that a table may be used as it is. Changes no row.
+
+resource: handle of the table.
+)doc");
+
+REGISTER_OP("EmbeddingVariableIsInitialized")
+    .Input("resource: resource")
+    .Output("is_initialized: bool")
+    .SetIsStateful()
+    .SetShapeFn(IsInitializedShape)
+    .Doc(R"doc(
+Whether a table may be used: it was initialized or restored, and is not being restored now.
+
+resource: handle of the table.
+is_initialized: a scalar.
 )doc");
 
 REGISTER_OP("EmbeddingVariableLookup")

@@ -198,7 +198,7 @@ class TableOfSession(NamedTuple):
     def variable(self) -> EmbeddingVariable:
         """A copy that is made eagerly."""
         attributes = self._attributes()
-        for name in ("container", "shared_name", "frozen"):
+        for name in ("container", "shared_name", "frozen", "needs_initializer"):
             del attributes[name]
         dtype = tf.as_dtype(attributes["dtype"])
         matrix = np.frombuffer(self.op.get_attr("initializer_matrix"), dtype.as_numpy_dtype)
