@@ -17,8 +17,7 @@ tf.experimental.dispatch_for_api take a class that is no CompositeTensor.
 `create_handle_data` and `set_handle_data` say what gradients of a handle look like.
 `function_def_to_graph` is the body of a function as a graph, and `eager_mode` lets a TF1 program,
 which may have switched eager execution off, write a SavedModel. `cond_of_calls` sets an attr of an
-op that no public function sets, and so does `set_bool_attr`. `variables_module` has the functions
-that TensorFlow calls to initialize variables and to report those that are not. `checkpoint_utils` and `warm_starting_util` are where stock's warm
+op that no public function sets, and so does `set_bool_attr`. `checkpoint_utils` and `warm_starting_util` are where stock's warm
 starts find the variables that they initialize. `WhileBodyGradGraph` is the gradient of a body of
 tf.while_loop. Same signatures in TensorFlow 2.15
 to 2.21.
@@ -34,7 +33,6 @@ from tensorflow.python.eager.context import eager_mode, global_seed
 from tensorflow.python.eager.record import could_possibly_record
 from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
 from tensorflow.python.framework.ops import colocate_with, uid
-from tensorflow.python.ops import variables as variables_module
 from tensorflow.python.ops.cond_v2 import cond_v2
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 from tensorflow.python.ops.handle_data_util import create_handle_data, set_handle_data
@@ -81,7 +79,6 @@ __all__ = [
     "set_handle_data",
     "uid",
     "variable_accessed",
-    "variables_module",
     "warm_starting_util",
 ]
 

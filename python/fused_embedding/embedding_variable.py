@@ -172,16 +172,19 @@ class EmbeddingVariable(BaseResourceVariable):
         no_rows = tf.TensorShape([0, self.embedding_dim])
         set_handle_data(handle, create_handle_data(no_rows, table_attributes["dtype"]))
         hook.install(self)
+        shape = tf.TensorShape([None, self.embedding_dim])
         super().__init__(
             trainable=trainable,
-            shape=tf.TensorShape([None, self.embedding_dim]),
+            shape=shape,
             dtype=table_attributes["dtype"],
             handle=handle,
             name=name,
             unique_id=shared_name,
             handle_name=name,
             initializer_op=(
-                readiness.make_initializer(handle, f"{name}/Initializer") if in_graph else None
+                readiness.make_initializer(handle, shape, f"{name}/Initializer")
+                if in_graph
+                else None
             ),
             in_graph_mode=in_graph,
             # Keras compiles a model only in the scope that its variables say they were made in.

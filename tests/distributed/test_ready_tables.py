@@ -44,7 +44,7 @@ def lose(target):
 class Model:
     """A table in one partition or two, and ordinary variables, on a parameter server."""
 
-    def __init__(self, num_parts=None, server="/job:ps/task:0"):
+    def __init__(self, num_parts=None, server="/job:ps/task:0", has_saver=True):
         self.graph = tf.Graph()
         partitioner = num_parts and tf1.fixed_size_partitioner(num_parts)
         with self.graph.as_default(), tf.device(server):
@@ -58,6 +58,8 @@ class Model:
             self.dense = tf1.get_variable("dense", [1])
             self.warm_start = self.table.upsert(KEYS, ONES)
             self.count = self.table.total_count()
+            if has_saver:
+                tf1.train.Saver()
 
     def session(self, target):
         return tf1.Session(target, graph=self.graph)
@@ -102,10 +104,8 @@ def test_it_is_initialized_as_variables_are(target, num_parts):
 
 INITIALIZERS = {
     "of all global variables": lambda model: tf1.variables_initializer(tf1.global_variables()),
-    "under another name": lambda model: tf1.initializers.global_variables(),
     "of the table": lambda model: model.table.initializer,
     "in a list": lambda model: tf1.variables_initializer([model.dense, model.table]),
-    "without other variables": lambda model: tf1.global_variables_initializer(),
 }
 
 
@@ -113,8 +113,6 @@ INITIALIZERS = {
 def test_initializers(target, which):
     model = Model()
     with model.graph.as_default(), model.session(target) as session:
-        if which == "without other variables":
-            tf1.get_default_graph().clear_collection(tf1.GraphKeys.GLOBAL_VARIABLES)
         session.run(tf1.local_variables_initializer())
         session.run(tf1.variables_initializer([model.step]))
         assert not session.run(model.table.is_initialized())
@@ -185,6 +183,30 @@ def test_tables_of_other_programs_are_always_ready():
                 b"global_step",
                 b"dense",
             ]
+
+
+def test_a_table_that_no_saver_restores_is_always_ready(target):
+    model = Model(has_saver=False)
+    with model.graph.as_default(), model.session(target) as session:
+        tf1.train.Saver([model.dense])
+        session.run([model.step.initializer, model.dense.initializer])
+        assert session.run(model.rows) == 0
+        assert not waits(model, target)
+
+
+def test_global_variables_are_saved_and_exported_as_before(target, tmp_path, caplog):
+    model = Model()
+    with model.graph.as_default(), model.session(target) as session:
+        (stand_in,) = set(tf1.global_variables()) - {model.step, model.dense}
+        assert (stand_in.op, stand_in.get_shape()) == (model.table.op, model.table.shape)
+        saver = tf1.train.Saver(tf1.global_variables())
+        session.run(tf1.global_variables_initializer())
+        path = saver.save(session, str(tmp_path / "model"))
+        assert {name for name, _ in tf.train.list_variables(path)} == {"dense", "global_step"}
+    assert "not serialized" not in caplog.text
+    with tf.Graph().as_default():
+        tf1.train.import_meta_graph(f"{path}.meta")
+        assert {v.op.name for v in tf1.global_variables()} == {"dense", "global_step"}
 
 
 def test_a_graph_of_an_older_release_needs_no_initializer(target, tmp_path):
@@ -270,7 +292,7 @@ CHIEFS += [(with_supervisor, case) for case in ("default", "init_fn and a list",
 @pytest.mark.parametrize(("chief", "case"), CHIEFS)
 def test_a_chief_makes_tables_ready_and_workers_wait_for_it(target, tmp_path, chief, case):
     for is_restart in (False, True):
-        model = Model(2)
+        model = Model(2, has_saver=False)
         with model.graph.as_default():
             session, ready_op, saver = chief(case, model, target, str(tmp_path))
             assert not waits(model, target, ready_op)

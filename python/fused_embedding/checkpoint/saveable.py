@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from fused_embedding import readiness
 from fused_embedding._tf_private import SaveableObject, SaveSpec
 from fused_embedding.checkpoint.content import (
     CONTENT_NAMES,
@@ -55,4 +56,6 @@ class EmbeddingVariableSaveable(SaveableObject):
 
     def restore(self, restored_tensors: Sequence[tf.Tensor], restored_shapes: Any) -> Any:
         """The operation that replaces the content of all partitions."""
+        for part in self.parts:
+            readiness.wait_for_restore(part.handle)
         return import_whole(self.parts, dict(zip(CONTENT_NAMES, restored_tensors, strict=True)))

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from fused_embedding import raw_ops
+from fused_embedding import raw_ops, readiness
 from fused_embedding._tf_private import colocate_with
 from fused_embedding.checkpoint.content import expire_before_save
 from fused_embedding.embedding_variable import EmbeddingVariable
@@ -133,6 +133,7 @@ def restore(
     paths = tf.strings.join([prefix, suffixes])
     operations = []
     for index, part in enumerate(parts):
+        readiness.wait_for_restore(part.handle)
         with colocate_with(part.handle):
             operation = raw_ops.EmbeddingVariableRestore(
                 resource=part.handle,
