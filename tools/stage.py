@@ -9,9 +9,10 @@ A stage counts the tests that pytest or googletest reports in it, else itself as
 exits with 77 skips its stage; the last line that it printed is the reason.
 
 A stage's seconds are those of the clock, and those that its processes spent on CPUs. Compare the
-second: they hardly depend on what else the machine does. They lack those of daemons.
+second: they hardly depend on what else the machine does.
 """
 
+import ctypes
 import json
 import os
 import pathlib
@@ -26,6 +27,8 @@ LOGS = pathlib.Path(__file__).resolve().parent.parent / "build/logs"
 COUNTS = LOGS / "counts.jsonl"
 SKIPPED = 77  # automake's exit code for "not run here"
 MAX_COMMAND = 60  # characters of it, shown when a stage fails
+MAX_SECONDS_OF_ORPHANS = 2.0
+PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h
 TAIL_LINES = 60  # of the log, shown when a stage fails
 
 PYTEST_SUMMARY = re.compile(r"^=* ?((?:\d+ [a-z]+(?:, )?)+) in [\d.]+s.*$", re.MULTILINE)
@@ -75,8 +78,25 @@ def describe_seconds(seconds: float, cpu_seconds: float) -> str:
     return f"{seconds:6.0f} s {cpu_seconds:6.0f} s CPU"
 
 
+def adopt_orphans() -> None:
+    """Makes this process the parent of processes whose parents end, such as servers of tests."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def reap_orphans() -> None:
+    """Waits for adopted processes, so that their CPU seconds count; not for one that goes on."""
+    deadline = time.monotonic() + MAX_SECONDS_OF_ORPHANS
+    while time.monotonic() < deadline:
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                time.sleep(0.01)
+        except ChildProcessError:
+            return
+
+
 def cpu_seconds_of_children() -> float:
-    """What all commands so far, and their children, have spent on CPUs."""
+    """What all processes that have ended under this one have spent on CPUs."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
@@ -85,11 +105,13 @@ def run(name: str, command: list[str]) -> int:
     """Runs `command`, writes its log and prints the line of the stage."""
     LOGS.mkdir(parents=True, exist_ok=True)
     path = LOGS / f"{name}.log"
+    adopt_orphans()
     start, cpu_start = time.monotonic(), cpu_seconds_of_children()
     with path.open("w") as file:
         returncode = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT
         ).returncode
+    reap_orphans()
     seconds, cpu_seconds = time.monotonic() - start, cpu_seconds_of_children() - cpu_start
     log = path.read_text(errors="replace")
     counts = count_tests(log, returncode)
