@@ -103,24 +103,6 @@ def test_are_replaced_as_a_whole(tmp_path):
     assert not set(first) & set(second)
 
 
-def test_what_a_killed_process_left_is_removed(tmp_path):
-    table = filled(tmp_path / "ssd")
-    manager = tf.train.CheckpointManager(
-        tf.train.Checkpoint(t=table), tmp_path / "s", max_to_keep=9
-    )
-    manager.save()
-    known = {x.name for x in (tmp_path / "s").iterdir()}
-    left = tmp_path / "s/ckpt-9.data-eabcd-of-efghi"
-    for name in (".rows", ".rows.tmp"):
-        (tmp_path / (f"s/{left.name}{name}/data")).mkdir(parents=True)
-        (tmp_path / (f"s/{left.name}{name}/data/CURRENT")).write_text("x")
-    left.write_text("x")
-    manager.save()
-    now = {x.name for x in (tmp_path / "s").iterdir()}
-    assert known <= now
-    assert not [name for name in now if name.startswith("ckpt-9")]
-
-
 def test_a_savedmodel_needs_no_rocksdb(tmp_path):
     model = tf.Module()
     model.table = filled(tmp_path / "ssd")

@@ -230,22 +230,6 @@ def test_ten_saves_of_a_saver_leave_no_orphans(tmp_path, sharded):
     assert_same(program.content(), want)
 
 
-@pytest.mark.parametrize("store", [Eager, streaming_saver], ids=["eager", "saver"])
-def test_next_save_removes_what_a_cut_off_one_left(tmp_path, store):
-    program = store(2)
-    program.train([1])
-    program.save(tmp_path / "model-1")
-    whole = {path.name for path in tmp_path.iterdir()}
-    kept = ["other-1.data-eaaaa-of-bbbbb", "model-2.data-00000-of-00001", "model-best.data-x"]
-    left = ["model-2.data-eaaaa-of-bbbbb", "model-7.data-eaaaa-of-bbbbb.tmp-12-0"]
-    for name in (*kept, *left):
-        (tmp_path / name).write_bytes(b"x")
-    program.save(tmp_path / "model-3")
-    names = {path.name for path in tmp_path.iterdir()}
-    assert whole | set(kept) <= names
-    assert not names & set(left)
-
-
 @STORE
 def test_expiry_runs_when_a_checkpoint_is_saved(tmp_path, store, monkeypatch):
     option = fe.EmbeddingVariableOption(evict_option=fe.GlobalStepEvict(steps_to_live=9))

@@ -1,9 +1,10 @@
-"""Three patches of TensorFlow, installed with the first EmbeddingVariable.
+"""Four patches of TensorFlow, installed with the first EmbeddingVariable.
 
 tf.compat.v1.train.Saver takes EmbeddingVariables in a list of variables, and says which it misses.
 (A Saver of everything finds them by itself, in the graph's SAVEABLE_OBJECTS.)
 
-tf.train.Checkpoint forgets, in a TF1 graph, the operations of restores that others registered.
+tf.train.Checkpoint does not say when a checkpoint begins and is whole: files of tables need both.
+It forgets, in a TF1 graph, the operations of restores that others registered.
 
 A SavedModel of tf.compat.v1.saved_model.Builder has the training graph: its tables become frozen.
 """
@@ -17,6 +18,7 @@ import tensorflow as tf
 from absl import logging
 
 from fused_embedding._tf_private import MultiDeviceSaver
+from fused_embedding.checkpoint import side_files, unfinished
 from fused_embedding.checkpoint.object_based import RESTORE_OPERATIONS
 from fused_embedding.checkpoint.saveable import EmbeddingVariableSaveable
 from fused_embedding.embedding_partitions import PartitionedEmbeddingVariable
@@ -28,6 +30,7 @@ _PATCHED = "_fused_embedding_stock"
 def install() -> None:
     """Patches all, once."""
     _patch(tf.compat.v1.train.Saver, "__init__", _wrap_init)
+    _patch(MultiDeviceSaver, "save", _wrap_save)
     _patch(MultiDeviceSaver, "restore", _wrap_restore)
     _patch(tf.compat.v1.saved_model.Builder, "_tag_and_add_meta_graph", _wrap_add_meta_graph)
 
@@ -49,6 +52,16 @@ def _wrap_init(stock: Callable[..., None]) -> Callable[..., None]:
         stock(self, var_list, *args, **kwargs)
 
     return init
+
+
+def _wrap_save(stock: Callable[..., Any]) -> Callable[..., Any]:
+    def save(self: Any, file_prefix: Any, *args: Any, **kwargs: Any) -> Any:
+        known = side_files.eager_value(file_prefix) if tf.executing_eagerly() else None
+        if known is None:  # the ops are made, and run another time
+            return stock(self, file_prefix, *args, **kwargs)
+        return unfinished.save_whole(known, lambda _: stock(self, file_prefix, *args, **kwargs))
+
+    return save
 
 
 def _wrap_restore(stock: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,8 +13,9 @@ from typing import Any
 import tensorflow as tf
 
 from fused_embedding._tf_private import register_checkpoint_saver
-from fused_embedding.checkpoint import side_files
+from fused_embedding.checkpoint import side_files, unfinished
 from fused_embedding.checkpoint.series import Series
+from fused_embedding.checkpoint.side_files import Continued, Drawn
 from fused_embedding.embedding_partitions import PartitionedEmbeddingVariable
 from fused_embedding.embedding_variable import EmbeddingVariable
 
@@ -58,14 +59,14 @@ def _part_of_whole(trackable: Any) -> str:
 def _save(trackables: Mapping[str, Any], file_prefix: tf.Tensor) -> tf.Tensor:
     """Writes the files of all tables, and a shard of the checkpoint that names them."""
     prefix = tf.strings.regex_replace(file_prefix, re.escape(f"-{_PACKAGE}.{_NAME}") + "$", "")
-    known = side_files.eager_value(prefix)
-    tensors = {}
-    with side_files.without_orphans(known) if known else contextlib.nullcontext():
-        for name, trackable in trackables.items():
-            tensors[name + FILES] = _save_files(_parts(trackable), prefix, name, known)
-            tensors[name + PART] = tf.constant(_part_of_whole(trackable))
+    tag, num_files, tensors = unfinished.current_tag(), 0, {}
+    for name, trackable in trackables.items():
+        parts = _parts(trackable)
+        tensors[name + FILES] = _save_files(parts, prefix, name, Drawn(tag, num_files))
+        tensors[name + PART] = tf.constant(_part_of_whole(trackable))
+        num_files += len(parts)
     # In the folder that TensorFlow makes for unfinished checkpoints.
-    shard = tf.strings.join([prefix, "_temp/fused_embedding"])
+    shard = tf.strings.join([prefix, f"_temp/fused_embedding{tag}"])
     saved = tf.raw_ops.SaveV2(
         prefix=shard,
         tensor_names=list(tensors),
@@ -77,14 +78,20 @@ def _save(trackables: Mapping[str, Any], file_prefix: tf.Tensor) -> tf.Tensor:
 
 
 def _save_files(
-    parts: list[EmbeddingVariable], prefix: tf.Tensor, name: str, known: str | None
+    parts: list[EmbeddingVariable], prefix: tf.Tensor, name: str, drawn: Drawn
 ) -> tf.Tensor:
+    known = side_files.eager_value(prefix)
     series = _SERIES.get()
     if series is None:
         # A SavedModel is read where RocksDB may not be.
         is_saved_model = known is not None and known.endswith(_SAVED_MODEL)
-        return side_files.save(parts, prefix, name, as_one_file=is_saved_model)
-    return series.save(name, lambda continued: side_files.save(parts, prefix, name, continued))
+        return side_files.save(parts, prefix, name, as_one_file=is_saved_model, drawn=drawn)
+
+    def save(continued: Continued) -> tf.Tensor:
+        series.begin(known or "", drawn.tag, continued)
+        return side_files.save(parts, prefix, name, continued, drawn=drawn)
+
+    return series.save(name, save)
 
 
 def _restore(trackables: Mapping[str, Any], merged_prefix: tf.Tensor) -> None:

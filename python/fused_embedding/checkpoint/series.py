@@ -26,7 +26,8 @@ class Series:
     """
 
     def __init__(self) -> None:
-        self._prefix = ""
+        self._prefix, self._tag = "", ""
+        self._unfinished_tag = ""
         self._num_links: dict[str, int] = {}  # by name of what is saved
         self._unfinished: dict[str, int] = {}
 
@@ -43,19 +44,39 @@ class Series:
         num_links = self._num_links.get(name, 0)
         if 0 < num_links < MAX_LINKS:
             try:
-                saved = write(Continued(self._prefix, num_links))
+                saved = write(Continued(self._prefix, num_links, self._tag))
             except tf.errors.FailedPreconditionError as error:
                 logging.warning("%s is saved in full: %s", name, _reason(error))
             else:
                 self._unfinished[name] = num_links + 1
                 return saved
-        saved = write(Continued("", 0))
+        saved = write(Continued("", 0, ""))
         self._unfinished[name] = 1
         return saved
 
+    def begin(self, prefix: str, tag: str, continued: Continued) -> None:
+        """A checkpoint is saved.
+
+        Args:
+            prefix: Of it.
+            tag: Of the names of its files (side_files.Drawn).
+            continued: What `save` wants it to continue.
+
+        Raises:
+            FailedPreconditionError: It cannot: it replaces that.
+        """
+        if continued.num_links and prefix == continued.prefix:
+            raise tf.errors.FailedPreconditionError(
+                None,
+                None,
+                f"an incremental save cannot replace the one that it continues, {prefix}",
+            )
+        self._unfinished_tag = tag
+
     def finish(self, prefix: str) -> None:
         """The checkpoint of that prefix, with all that was saved since the last one, is whole."""
-        self._prefix, self._num_links, self._unfinished = prefix, self._unfinished, {}
+        self._prefix, self._tag = prefix, self._unfinished_tag
+        self._num_links, self._unfinished = self._unfinished, {}
 
     def abandon(self) -> None:
         """The checkpoint was not finished: the next save continues the one before."""

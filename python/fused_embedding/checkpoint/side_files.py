@@ -6,13 +6,9 @@ are further files of that form, which the table's file names.
 """
 
 import base64
-import contextlib
-import glob
 import hashlib
-import os
 import re
-import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -23,11 +19,23 @@ from fused_embedding.checkpoint.content import expire_before_save
 from fused_embedding.embedding_variable import EmbeddingVariable
 
 _MARK = "e"  # what a name starts with: never a digit
-_NAMES = f"{_MARK}????-of-?????"
-
+_DIGITS = "abcdefghijklmnopqrstuvwxyz234567"
+TAG_SIZE = 5  # letters of Drawn.tag
 
 # Saves of a series: a restore reads all of their files.
 MAX_LINKS = 16
+# Files of a tag, each in MAX_LINKS saves. Half of the names are for RocksDB's files.
+_MAX_FILES = len(_DIGITS) ** 4 // 2 // MAX_LINKS
+
+
+class Drawn(NamedTuple):
+    """Names of files that no other save gives.
+
+    With the tag "abcde", file 0 of a save is `.data-eabcd-of-eaaaa`.
+    """
+
+    tag: Any = ""  # string scalar of TAG_SIZE letters; "": names are those of `suffix_of`
+    first: int = 0  # number of the first file
 
 
 class Continued(NamedTuple):
@@ -35,10 +43,11 @@ class Continued(NamedTuple):
 
     prefix: Any  # string scalar
     num_links: Any  # int scalar: saves in its series so far; 0: none, a series begins
+    tag: Any  # string scalar: Drawn.tag of its files
 
 
 def suffix_of(name: str, index: int, link: int = 0) -> str:
-    """What comes after the prefix of a checkpoint for one partition of a table.
+    """What follows the prefix of a checkpoint for one partition of a table, where none is drawn.
 
     Args:
         name: Of the variable in the checkpoint.
@@ -52,8 +61,18 @@ def suffix_of(name: str, index: int, link: int = 0) -> str:
 
 
 def is_suffix(text: bytes) -> bool:
-    """Whether it is what `suffix_of` may return, in UTF-8."""
+    """Whether it may follow the prefix of a checkpoint for a table's file, in UTF-8."""
     return re.fullmatch(rf"\.data-{_MARK}[a-z2-7]{{4}}-of-[a-z2-7]{{5}}".encode(), text) is not None
+
+
+def tag_of(suffix: str) -> str:
+    """The tag with which a suffix was drawn, if it was."""
+    return re.sub(r"\.data-.(.{4})-of-(.).{4}", r"\1\2", suffix)
+
+
+def pattern_of(tag: str) -> str:
+    """A pattern, as of glob, of the suffixes of a tag."""
+    return f".data-{_MARK}{tag[:4]}-of-{tag[4:]}????"
 
 
 def save(
@@ -62,6 +81,7 @@ def save(
     name: str,
     continued: Continued | None = None,
     as_one_file: bool = False,
+    drawn: Drawn = Drawn(),  # noqa: B008  # immutable
 ) -> tf.Tensor:
     """Writes a file for each partition, after what expires is gone.
 
@@ -72,6 +92,7 @@ def save(
         continued: Of an incremental save: what it continues. One of a table with a tier on an SSD
             has all: most of it are hard links.
         as_one_file: Whether the rows of such a table are in the one file of each partition.
+        drawn: How the files are named.
 
     Returns:
         `[p]` strings, what comes after the prefix; `[k, p]` of the k saves of a series. Once it is
@@ -80,39 +101,69 @@ def save(
     is_series = continued is not None
     if parts[0].option.storage_option.is_on_ssd:
         continued = None
-    num_names = 1 if continued is None else MAX_LINKS
-    suffixes = [[suffix_of(name, i, link) for i in range(len(parts))] for link in range(num_names)]
+    suffixes = _suffixes(name, len(parts), 1 if continued is None else MAX_LINKS, drawn)
+    older = None if continued is None else _older_paths(name, len(parts), continued, drawn)
     with tf.control_dependencies(expire_before_save(parts)):
         saved = []
-        for part, of_part in zip(parts, zip(*suffixes, strict=True), strict=True):
+        for index, part in enumerate(parts):
+            files = _Files(prefix, suffixes[:, index], None if older is None else older[:, index])
             with colocate_with(part.handle):
-                saved.append(_save_part(part, prefix, of_part, continued, as_one_file))
+                saved.append(_save_part(part, files, as_one_file))
     with tf.control_dependencies([operation for operation in saved if operation is not None]):
         if continued is None:
-            return tf.constant(suffixes if is_series else suffixes[0])
-        return tf.constant(suffixes)[: continued.num_links + 1]
+            return tf.identity(suffixes if is_series else suffixes[0])
+        return tf.identity(suffixes[: continued.num_links + 1])
 
 
-def _save_part(
-    part: EmbeddingVariable,
-    prefix: tf.Tensor,
-    suffixes: Sequence[str],
-    continued: Continued | None,
-    as_one_file: bool,
-) -> tf.Operation | None:
-    if continued is None:
-        return raw_ops.EmbeddingVariableSave(
-            resource=part.handle,
-            path=tf.strings.join([prefix, suffixes[0]]),
-            as_one_file=as_one_file,
+class _Files(NamedTuple):
+    """The files of one partition."""
+
+    prefix: tf.Tensor  # of the checkpoint
+    suffixes: tf.Tensor  # `[k]`, of each save of its series
+    older_paths: tf.Tensor | None  # `[k - 1]`, in the checkpoint that it continues
+
+
+def _suffixes(name: str, num_parts: int, num_links: int, drawn: Drawn) -> tf.Tensor:
+    """`[num_links, num_parts]` suffixes of a table's files."""
+    links, parts = range(num_links), range(num_parts)
+    fixed = tf.constant([[suffix_of(name, index, link) for index in parts] for link in links])
+    if isinstance(drawn.tag, str) and not drawn.tag:
+        return fixed
+    if drawn.first + num_parts > _MAX_FILES:
+        raise ValueError(
+            f"a checkpoint holds at most {_MAX_FILES} partitions of tables, got more with {name!r}"
         )
-    names = tf.constant(suffixes)
-    older = names[: continued.num_links]
+    numbers = [[(drawn.first + index) * MAX_LINKS + link for index in parts] for link in links]
+    ends = tf.constant([[_letters(number) for number in of_link] for of_link in numbers])
+    tag = tf.strings.join([drawn.tag, "-" * TAG_SIZE])  # there is a letter where it is ""
+    start, middle = tf.strings.substr(tag, 0, TAG_SIZE - 1), tf.strings.substr(tag, TAG_SIZE - 1, 1)
+    names = tf.strings.join([f".data-{_MARK}", start, "-of-", middle, ends])
+    return tf.where(tf.equal(drawn.tag, ""), fixed, names)
+
+
+def _letters(number: int) -> str:
+    """Four digits to the base 32."""
+    return "".join(_DIGITS[number >> shift & 31] for shift in (15, 10, 5, 0))
+
+
+def _older_paths(name: str, num_parts: int, continued: Continued, drawn: Drawn) -> tf.Tensor:
+    """`[num_links, num_parts]` files of the checkpoint that is continued."""
+    older = _suffixes(name, num_parts, MAX_LINKS, drawn._replace(tag=continued.tag))
+    return tf.strings.join([continued.prefix, older[: continued.num_links]])
+
+
+def _save_part(part: EmbeddingVariable, files: _Files, as_one_file: bool) -> tf.Operation | None:
+    paths = tf.strings.join([files.prefix, files.suffixes])
+    if files.older_paths is None:
+        return raw_ops.EmbeddingVariableSave(
+            resource=part.handle, path=paths[0], as_one_file=as_one_file
+        )
+    num_links = tf.shape(files.older_paths)[0]
     return raw_ops.EmbeddingVariableSaveIncrement(
         resource=part.handle,
-        path=tf.strings.join([prefix, names[continued.num_links]]),
-        base_paths=tf.strings.join([continued.prefix, older]),
-        link_paths=tf.strings.join([prefix, older]),
+        path=paths[num_links],
+        base_paths=files.older_paths,
+        link_paths=paths[:num_links],
     )
 
 
@@ -146,36 +197,8 @@ def restore(
     return operations
 
 
-@contextlib.contextmanager
-def without_orphans(prefix: str) -> Iterator[None]:
-    """Removes files of checkpoints that were not finished: before, and after an error inside.
-
-    Args:
-        prefix: Of the checkpoint that is written inside, as `DIR/NAME-NUMBER`.
-    """
-    series = re.sub(r"(?<=-)\d+$", "", prefix)
-    _remove_orphans(series, but=prefix)
-    try:
-        yield
-    except BaseException:
-        _remove_orphans(series, but="")
-        raise
-
-
-def _remove_orphans(series: str, but: str) -> None:
-    """Removes side files of the checkpoints of a series that are not there."""
-    number = r"\d+" if series.endswith("-") else ""
-    for path in glob.glob(f"{glob.escape(series)}*.data-{_NAMES}*"):
-        prefix = path[: path.rindex(".data-")]
-        is_of_series = re.fullmatch(number, prefix[len(series) :])
-        if is_of_series and prefix != but and not os.path.exists(prefix + ".index"):
-            with contextlib.suppress(OSError):
-                if os.path.isdir(path):  # a save was cut off while it took a folder apart
-                    shutil.rmtree(path)
-                else:
-                    os.remove(path)
-
-
 def eager_value(prefix: Any) -> str | None:
     """The prefix as a string; None where it is known when the graph runs."""
+    if isinstance(prefix, str):
+        return prefix
     return prefix.numpy().decode() if hasattr(prefix, "numpy") else None

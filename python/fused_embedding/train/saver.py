@@ -1,8 +1,7 @@
 """tf.compat.v1.train.Saver that writes tables as streams, without a copy of them in memory."""
 
-import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -13,10 +12,10 @@ from fused_embedding._tf_private import (
     SaveSpec,
     SessionInterface,
 )
-from fused_embedding.checkpoint import side_files
+from fused_embedding.checkpoint import side_files, unfinished
 from fused_embedding.checkpoint.saveable import EmbeddingVariableSaveable
 from fused_embedding.checkpoint.series import Series
-from fused_embedding.checkpoint.side_files import Continued
+from fused_embedding.checkpoint.side_files import Continued, Drawn
 from fused_embedding.embedding_variable import EmbeddingVariable
 
 
@@ -28,13 +27,16 @@ class _StreamedSaveable(SaveableObject):
         self._prefix = name
         self.checkpoint: tf.Tensor | None = None  # prefix of the checkpoint: of the ops made next
         self.continued: Continued | None = None  # by incremental saves
+        self.drawn = Drawn()
         device = parts[0].handle.device
         spec = SaveSpec(lambda: self._files, "", f"{name}-files", dtype=tf.string, device=device)
         super().__init__(parts[0].handle, [spec], parts[0].handle.op.name)
 
     @functools.cached_property
     def _files(self) -> tf.Tensor:
-        return side_files.save(self._parts, self.checkpoint, self._prefix, self.continued)
+        return side_files.save(
+            self._parts, self.checkpoint, self._prefix, self.continued, drawn=self.drawn
+        )
 
     def restore(self, restored_tensors: Sequence[tf.Tensor], restored_shapes: Any) -> tf.Operation:
         return tf.group(side_files.restore(self._parts, self.checkpoint, restored_tensors[0]))
@@ -47,12 +49,15 @@ class _StreamingBuilder(BulkSaverBuilder):
         super().__init__(write_version)
         self._is_incremental = is_incremental
         self.continued: Continued | None = None  # placeholders of incremental saves
+        self.tag: tf.Tensor | None = None  # placeholder, where there are tables
+        self._num_files = 0
 
     def _build_internal(self, names_to_saveables: Any, **kwargs: Any) -> Any:
         if self._is_incremental:
             self.continued = Continued(
                 tf.compat.v1.placeholder_with_default("", [], "continued_prefix"),
                 tf.compat.v1.placeholder_with_default(0, [], "continued_links"),
+                tf.compat.v1.placeholder_with_default("", [], "continued_tag"),
             )
         if isinstance(names_to_saveables, dict):
             by_name = {name: self._streamed(one) for name, one in names_to_saveables.items()}
@@ -65,6 +70,10 @@ class _StreamingBuilder(BulkSaverBuilder):
             return saveable
         streamed = _StreamedSaveable(saveable.parts, saveable.prefix)
         streamed.continued = self.continued
+        if self.tag is None:
+            self.tag = tf.compat.v1.placeholder_with_default("", [], "tag_of_files")
+        streamed.drawn = Drawn(self.tag, self._num_files)
+        self._num_files += len(saveable.parts)
         return streamed
 
     def _AddShardedSaveOps(self, filename_tensor: Any, per_device: Any) -> Any:  # noqa: N802
@@ -88,19 +97,30 @@ def _tell(saveables: Sequence[Any], checkpoint: tf.Tensor) -> None:
             saveable.checkpoint = checkpoint
 
 
-class _FeedingSession(SessionInterface):
-    """A session that feeds something with each run."""
+class _SavingSession(SessionInterface):
+    """A session that draws the names of files for a Saver that saves in it."""
 
-    def __init__(self, session: Any, feed: dict[Any, Any]) -> None:
+    def __init__(
+        self, session: Any, saver: Any, feed: Callable[[str, str], dict[Any, Any]]
+    ) -> None:
         self._session = session
-        self._feed = feed
+        self._prefix_name = saver.saver_def.filename_tensor_name
+        self._feed = feed  # what is fed as well, given the checkpoint's prefix and the tag
 
     @property
     def graph(self) -> tf.Graph:
         return self._session.graph
 
     def run(self, fetches: Any, feed_dict: Any = None, *args: Any, **kwargs: Any) -> Any:
-        return self._session.run(fetches, {**(feed_dict or {}), **self._feed}, *args, **kwargs)
+        if self._prefix_name not in (feed_dict or {}):
+            return self._session.run(fetches, feed_dict, *args, **kwargs)
+        prefix = feed_dict[self._prefix_name]
+
+        def write(save: unfinished.UnfinishedSave) -> Any:
+            feed = {**feed_dict, **self._feed(prefix, save.begin())}
+            return self._session.run(fetches, feed, *args, **kwargs)
+
+        return unfinished.save_whole(prefix, write)
 
 
 class Saver(tf.compat.v1.train.Saver):
@@ -153,23 +173,25 @@ class Saver(tf.compat.v1.train.Saver):
         self, sess: Any, save_path: Any, global_step: Any = None, *args: Any, **kwargs: Any
     ) -> str | None:
         """As tf.compat.v1.train.Saver.save; also removes files of saves that were cut off."""
-        stock_save = super().save
-        prefix = str(save_path) if global_step is None else f"{save_path}-0"
-        is_saving = save_path and not tf.executing_eagerly()
-
-        def save(session: Any) -> str | None:
-            with side_files.without_orphans(prefix) if is_saving else contextlib.nullcontext():
-                return stock_save(session, save_path, global_step, *args, **kwargs)
-
-        placeholders = self._builder and self._builder.continued
-        if self._series is None or not placeholders or not isinstance(sess, SessionInterface):
-            return save(sess)
+        tag = getattr(self._builder, "tag", None)
+        if tag is None or tf.executing_eagerly() or not isinstance(sess, SessionInterface):
+            return super().save(sess, save_path, global_step, *args, **kwargs)
+        stock_save, series = super().save, self._series
+        if series is None:
+            session = _SavingSession(sess, self, lambda _, drawn: {tag: drawn})
+            return stock_save(session, save_path, global_step, *args, **kwargs)
 
         def save_continued(continued: Continued) -> str | None:
-            return save(_FeedingSession(sess, dict(zip(placeholders, continued, strict=True))))
+            def feed(prefix: str, drawn: str) -> dict[Any, Any]:
+                series.begin(prefix, drawn, continued)
+                placeholders = self._builder.continued
+                return {tag: drawn, **dict(zip(placeholders, continued, strict=True))}
 
-        path = self._series.save("the checkpoint", save_continued)
-        self._series.finish(path or "")
+            session = _SavingSession(sess, self, feed)
+            return stock_save(session, save_path, global_step, *args, **kwargs)
+
+        path = series.save("the checkpoint", save_continued)
+        series.finish(path or "")
         return path
 
     @property

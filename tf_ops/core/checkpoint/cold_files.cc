@@ -33,16 +33,28 @@ bool IsSuffix(const std::string& text) {
   return true;
 }
 
-// Of 45 bits drawn at random.
-std::string NewSuffix() {
+// Letters of a suffix that a save's tables have in common (checkpoint/side_files.py, Drawn): its
+// files are known by them. "****-of-*" behind ".data-e".
+constexpr size_t kTagBegin = 7, kTagEnd = 16;
+// What tables' files do not have behind them.
+constexpr char kFirstOfCold[] = "qrstuvwxyz234567";
+
+// With the tag of the table's file `path`, if its name has one; the rest is drawn at random.
+std::string NewSuffix(const std::string& path) {
   constexpr char kDigits[] = "abcdefghijklmnopqrstuvwxyz234567";
   std::string suffix = kSuffixForm;
   uint64_t bits = Secret();
-  for (char& letter : suffix) {
-    if (letter != '*') continue;
-    letter = kDigits[bits % 32];
-    bits /= 32;
+  const auto draw = [&](const char* from, uint64_t count) {
+    const char letter = from[bits % count];
+    bits /= count;
+    return letter;
+  };
+  const bool has_tag = PrefixOf(path) != path;
+  if (has_tag) suffix.replace(0, kTagEnd, path, path.size() - kSuffixSize, kTagEnd);
+  for (size_t i = has_tag ? kTagEnd : kTagBegin; i < kSuffixSize; ++i) {
+    if (suffix[i] == '*') suffix[i] = draw(kDigits, sizeof(kDigits) - 1);
   }
+  if (has_tag) suffix[kTagEnd] = draw(kFirstOfCold, sizeof(kFirstOfCold) - 1);
   return suffix;
 }
 
@@ -61,14 +73,20 @@ Status GetSize(const std::string& path, int64_t* size) {
   return *size < 0 ? SystemError("read", path, errno) : Status();
 }
 
-Status MoveLarge(const std::string& from, const std::string& prefix, NewFiles* made,
+Status MoveLarge(const std::string& from, const std::string& path, NewFiles* made,
                  std::string* suffix) {
-  *suffix = NewSuffix();
-  while (access((prefix + *suffix).c_str(), F_OK) == 0) *suffix = NewSuffix();
+  const std::string prefix = PrefixOf(path);
+  // Other partitions draw at the same time: the name is taken before the file is moved to it.
+  int reserved = -1;
+  do {
+    *suffix = NewSuffix(path);
+    reserved = open((prefix + *suffix).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  } while (reserved < 0 && errno == EEXIST);
   const std::string to = prefix + *suffix;
-  if (rename(from.c_str(), to.c_str()) != 0) return SystemError("make", to, errno);
+  if (reserved < 0) return SystemError("make", to, errno);
+  close(reserved);
   made->Add(to);
-  return Status();
+  return rename(from.c_str(), to.c_str()) == 0 ? Status() : SystemError("make", to, errno);
 }
 
 std::string ReplaceAll(std::string text, const std::string& from, const std::string& to) {
@@ -88,7 +106,6 @@ std::string PrefixOf(const std::string& path) {
 
 Status TakeApart(const std::string& folder, const std::string& path, NewFiles* made,
                  std::vector<ColdFile>* files) {
-  const std::string prefix = PrefixOf(path);
   for (const std::string in : {"", kDataFolder}) {
     std::vector<std::string> names;
     FE_RETURN_IF_ERROR(NamesIn(folder + "/" + in, &names));
@@ -100,7 +117,7 @@ Status TakeApart(const std::string& folder, const std::string& path, NewFiles* m
       int64_t size = 0;
       FE_RETURN_IF_ERROR(GetSize(from, &size));
       FE_RETURN_IF_ERROR(size < kMinLargeBytes ? ReadFile(from, &file.bytes)
-                                               : MoveLarge(from, prefix, made, &file.suffix));
+                                               : MoveLarge(from, path, made, &file.suffix));
       files->push_back(std::move(file));
     }
   }

@@ -4,8 +4,8 @@
 // one prefix, so the folder is taken apart: its large files lie beside the table's file, under
 // names of their own,
 //
-//   ckpt-3.data-e3ibl-of-l4qbu    the table's file, with the small ones
-//   ckpt-3.data-ek2cd-of-aaq3f    a large one
+//   ckpt-3.data-ek2cd-of-aaaaa    the table's file, with the small ones
+//   ckpt-3.data-ek2cd-of-aq3f7    a large one
 //
 // and to be read, it is put together again, of symbolic links.
 

@@ -35,23 +35,20 @@ Status WriteInPieces(BlockType type, Span<const char> bytes, int64_t unit_bytes,
   return Status();
 }
 
-// The name of a folder that is not there before and after.
+// The name of a folder beside the table's file `path` that no other save has.
 class TemporaryFolder {
  public:
-  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {
-    Remove();  // what a killed process left
+  explicit TemporaryFolder(const std::string& path)
+      : path_(path + ".rows-" + std::to_string(Secret())) {}
+  ~TemporaryFolder() {
+    const Status is_removed = RemoveTree(path_);  // it has but links and copies
+    static_cast<void>(is_removed);
   }
-  ~TemporaryFolder() { Remove(); }
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
   const std::string& path() const { return path_; }
 
  private:
-  void Remove() const {
-    const Status is_removed = RemoveTree(path_);  // else it is in the way, and a call says so
-    static_cast<void>(is_removed);
-  }
-
   const std::string path_;
 };
 
@@ -114,7 +111,7 @@ class TableSaver {
   }
 
   Status SaveColdFiles() {
-    const TemporaryFolder folder(path_ + ".rows");
+    const TemporaryFolder folder(path_);
     RowLayout layout;
     std::vector<ColdFile> files;
     FE_RETURN_IF_ERROR(table_.CheckpointCold(folder.path(), &layout));

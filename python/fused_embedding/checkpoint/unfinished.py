@@ -1,0 +1,369 @@
+"""Saves that are not finished: which files they have written, and who may remove them.
+
+The files of tables are written before the `.index` that names them. Until then nothing in them
+says whether a process is still writing, was killed, or copies a checkpoint. So a save draws a tag
+for the names of its files, and has one more file while it lasts:
+
+    ckpt-3.data-ek2cd-of-aaaaa    a table
+    ckpt-3.data-ek2cd-of-aaaba    another one
+    ckpt-3.data-ok2cd-of-asave    the save with the tag "k2cda": its owner holds a lock on it
+
+The kernel releases the lock when the owner ends, however it ends; nobody waits for it. A later save
+takes what has the tag of a lock that is free. Decision 029 has the rest.
+"""
+
+import contextlib
+import contextvars
+import fcntl
+import glob
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import tensorflow as tf
+
+from fused_embedding.checkpoint import side_files
+
+Saved = TypeVar("Saved")
+_MAX_ATTEMPTS = 10
+_LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
+# Of the tensors with names of files: of fe.train.Saver and of tf.train.Checkpoint.
+ENTRIES = ("-files", "/.ATTRIBUTES/fused_embedding_files")
+_CURRENT: contextvars.ContextVar["UnfinishedSave | None"] = contextvars.ContextVar(
+    "unfinished_save", default=None
+)
+
+
+class UnfinishedSave:
+    """A save of a checkpoint, which begins with the first table that asks for a tag."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.tag = ""
+        self._lock: _Lock | None = None
+        self._before: set[str] = set()  # files of tables that were there
+        self._replaced: dict[str, int] = {}  # inodes of those that the checkpoint named, by suffix
+
+    def begin(self) -> str:
+        """The tag for the names of its files."""
+        if not self.tag:
+            remove_abandoned(self.prefix)
+            self._before = {path for path in self._files() if not _Lock.is_name(path)}
+            with contextlib.suppress(tf.errors.OpError):  # two saves in one, which this replaces
+                self._replaced = _inodes(self.prefix, named_files(self.prefix) or set())
+            self._lock, self.tag = _new_lock(self.prefix, self._replaced)
+        return self.tag
+
+    def finish(self) -> bool:
+        """Removes files that the checkpoint has replaced.
+
+        Returns:
+            Whether the checkpoint is of one save. TensorFlow renames one file after the other: of
+            two processes that save to one prefix, either may have the last word in each.
+
+        Raises:
+            NotFoundError: It lacks a file.
+        """
+        if not self.tag:
+            return True
+        try:
+            named = self._named_and_there()
+            if self.is_shared():
+                _read_all(self.prefix)
+        except tf.errors.NotFoundError:
+            raise
+        except tf.errors.OpError:  # a checksum is of another save
+            return False
+        if named is not None:
+            _remove_replaced(self.prefix, self._replaced, named)
+            _remove_unnamed(self.prefix, self.tag)  # another save has replaced this one
+        return True
+
+    def _named_and_there(self) -> set[str] | None:
+        while True:
+            named = named_files(self.prefix)
+            gone = sorted(x for x in named or () if not os.path.exists(self.prefix + x))
+            if not gone:
+                return named
+            if named_files(self.prefix) == named:  # no other save has replaced it meanwhile
+                raise tf.errors.NotFoundError(
+                    None,
+                    None,
+                    f"checkpoint {self.prefix} was saved, but another process removed its file "
+                    f"{self.prefix}{gone[0]} meanwhile, as one does that saves to the same prefix "
+                    "and keeps few checkpoints; save again, and give each process its own prefix",
+                )
+
+    def is_shared(self) -> bool:
+        """Whether another process saves to this prefix, or has done so meanwhile."""
+        if not self.tag:
+            return False
+        others = [path for path in self._files() if side_files.tag_of(path[-20:]) != self.tag]
+        return not self._before.issuperset(others)
+
+    def _files(self) -> set[str]:
+        return set(glob.glob(f"{glob.escape(self.prefix)}.data-[eo]????-of-?????"))
+
+    def discard(self) -> None:
+        """Removes what was written, unless the checkpoint names it."""
+        if self.tag:
+            _remove_unnamed(self.prefix, self.tag)
+
+    def close(self) -> None:
+        """It is no longer under way."""
+        if self._lock is not None:
+            self._lock.remove()
+        self._lock = None
+
+
+def save_whole(prefix: str, write: Callable[[UnfinishedSave], Saved]) -> Saved:
+    """Saves a checkpoint; after an error nothing of it is left.
+
+    Args:
+        prefix: Of the checkpoint, as `DIR/NAME-NUMBER`.
+        write: Writes it. It is written anew where it became one with that of another process.
+
+    Returns:
+        What `write` returns.
+    """
+    failed: list[str] = []  # tags
+    for _ in range(_MAX_ATTEMPTS):
+        with _current(UnfinishedSave(prefix)) as save:
+            result = _written(save, write)
+            if result is not None:
+                for tag in failed:
+                    _remove_unnamed(prefix, tag)
+                return result[0]
+            failed.append(save.tag)
+    raise tf.errors.DataLossError(
+        None,
+        None,
+        f"checkpoint {prefix} has files of two saves, because another process saves to the same "
+        "prefix; give each process its own prefix, and save again",
+    )
+
+
+def _written(save: UnfinishedSave, write: Callable[[UnfinishedSave], Saved]) -> list[Saved] | None:
+    """What `write` returns, alone in a list; None where another process was in its way."""
+    try:
+        result = write(save)
+    except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError):
+        # Both write to TensorFlow's folder `PREFIX_temp`: the other has moved files of this one,
+        # which may have replaced some of the other's checkpoint.
+        if save.is_shared():
+            return None
+        raise
+    return [result] if save.finish() else None
+
+
+@contextlib.contextmanager
+def _current(save: UnfinishedSave) -> Iterator[UnfinishedSave]:
+    token = _CURRENT.set(save)
+    try:
+        yield save
+    except BaseException:
+        save.discard()
+        raise
+    finally:
+        _CURRENT.reset(token)
+        save.close()
+
+
+def current_tag() -> str:
+    """The tag of the save that is under way; "" if it is not known when it begins and ends."""
+    save = _CURRENT.get()
+    return "" if save is None else save.begin()
+
+
+def named_files(prefix: str) -> set[str] | None:
+    """Suffixes of the files of tables that a checkpoint names; None if it is not there."""
+    if not os.path.isfile(f"{prefix}.index"):
+        return None
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        dtypes = reader.get_variable_to_dtype_map()
+        entries = [key for key in dtypes if key.endswith(ENTRIES) and dtypes[key] == tf.string]
+        found = [suffix for key in entries for suffix in reader.get_tensor(key).ravel()]
+    except (tf.errors.NotFoundError, ValueError):  # removed meanwhile
+        return None
+    return {suffix.decode() for suffix in found if side_files.is_suffix(suffix)}
+
+
+def remove_abandoned(prefix: str) -> None:
+    """Removes what saves of a series wrote whose owner has ended, as far as that can be proved.
+
+    Args:
+        prefix: Of a checkpoint of the series, as `DIR/NAME-NUMBER`.
+    """
+    series = re.sub(r"(?<=-)\d+$", "", prefix)
+    number = r"\d+" if series.endswith("-") else ""
+    for path in glob.glob(glob.escape(series) + "*" + _Lock.PATTERN):
+        of_save, _, suffix = path.rpartition(".data-")
+        if not re.fullmatch(number, of_save[len(series) :]):
+            continue
+        lock = _Lock.take_over(path)
+        if lock is None:
+            continue
+        try:
+            named = _remove_unnamed(of_save, side_files.tag_of(f".data-{suffix}"))
+            if named is not None:
+                _remove_replaced(of_save, lock.replaced, named)
+            lock.remove()
+        finally:
+            lock.close()
+
+
+def _remove_unnamed(prefix: str, tag: str) -> set[str] | None:
+    """Removes the files of a tag, unless the checkpoint names one of it: it names all, then."""
+    try:
+        named = named_files(prefix)
+    except tf.errors.OpError:  # it may name them
+        return None
+    if any(side_files.tag_of(suffix) == tag for suffix in named or ()):
+        return named
+    escaped = glob.escape(prefix)
+    _remove(f"{escaped}{side_files.pattern_of(tag)}*")
+    _remove(f"{escaped}_temp/*{tag}.*")
+    return named
+
+
+def _remove_replaced(prefix: str, replaced: dict[str, int], named: set[str]) -> None:
+    """Removes files of an older save of a checkpoint, but for those with another inode by now."""
+    used = {side_files.tag_of(suffix) for suffix in named}
+    for suffix, inode in _inodes(prefix, replaced.keys() - named).items():
+        if inode != replaced[suffix]:
+            continue
+        tag = side_files.tag_of(suffix)
+        _remove(glob.escape(prefix + suffix))
+        if tag not in used:  # the rows of a table with a tier on an SSD
+            _remove(glob.escape(prefix) + side_files.pattern_of(tag))
+
+
+def _remove(pattern: str) -> None:
+    for path in glob.glob(pattern):
+        with contextlib.suppress(OSError):
+            if os.path.isdir(path):  # a save was cut off while it took a folder apart
+                shutil.rmtree(path)
+            else:
+                os.remove(path)
+
+
+def _read_all(prefix: str) -> None:
+    """Raises an OpError where a checksum of a checkpoint does not match."""
+    reader = tf.train.load_checkpoint(prefix)
+    for key in reader.get_variable_to_shape_map():
+        reader.get_tensor(key)
+
+
+def _inodes(prefix: str, suffixes: Any) -> dict[str, int]:
+    inodes = {}
+    for suffix in suffixes:
+        with contextlib.suppress(OSError):
+            inodes[suffix] = os.stat(prefix + suffix).st_ino
+    return inodes
+
+
+def _boot() -> str:
+    """Names the kernel that runs: locks of one kernel are seen by all of its processes."""
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
+
+
+class _Lock:
+    """The file that says that a save is under way."""
+
+    PATTERN = ".data-o????-of-?save"
+
+    def __init__(self, path: str, file: int, replaced: dict[str, int]) -> None:
+        self._path = path
+        self._file = file
+        self.replaced = replaced
+
+    @staticmethod
+    def is_name(path: str) -> bool:
+        return ".data-o" in path[-20:]
+
+    @classmethod
+    def make(cls, path: str, replaced: dict[str, int]) -> "_Lock":
+        """Makes the file, and locks it.
+
+        Raises:
+            OSError: There is one, or the file system has no locks.
+        """
+        lock = cls(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), replaced)
+        try:
+            fcntl.flock(lock._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Nobody takes the lock of a file that does not say whose it is.
+            content = json.dumps({**lock._identity(), "replaced": replaced})
+            os.write(lock._file, content.encode())
+        except BaseException:
+            lock.remove()
+            raise
+        return lock
+
+    @classmethod
+    def take_over(cls, path: str) -> "_Lock | None":
+        """The lock of an owner that has ended; None where that is not proved.
+
+        It is where a process of this kernel has made the very file: one that was copied or moved
+        has another inode or is in another folder. Of other machines nothing is known.
+        """
+        try:
+            lock = cls(path, os.open(path, os.O_RDWR), {})
+        except OSError:
+            return None
+        try:
+            content = json.loads(os.read(lock._file, os.fstat(lock._file).st_size))
+            lock.replaced = content.pop("replaced")
+            if content == lock._identity():
+                fcntl.flock(lock._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if lock._is_there():
+                    return lock
+        except (OSError, ValueError, KeyError, AttributeError):
+            pass
+        lock.close()
+        return None
+
+    def _identity(self) -> dict[str, Any]:
+        folder = os.stat(os.path.dirname(self._path) or ".")
+        return {
+            "boot": _boot(),
+            "file": os.fstat(self._file).st_ino,
+            "folder": folder.st_ino,
+            "name": os.path.basename(self._path),
+        }
+
+    def _is_there(self) -> bool:
+        """Whether nobody has removed it since it was opened."""
+        return os.stat(self._path).st_ino == os.fstat(self._file).st_ino
+
+    def remove(self) -> None:
+        with contextlib.suppress(OSError):  # TensorFlow removes it with its checkpoint
+            if self._is_there():
+                os.remove(self._path)
+        self.close()
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+        self._file = -1
+
+
+def _new_lock(prefix: str, replaced: dict[str, int]) -> tuple[_Lock | None, str]:
+    """The lock of a new save, and its tag.
+
+    There is no lock where the files are on a machine that this process does not see, or the file
+    system has no locks: what such a save leaves when it is killed, stays.
+    """
+    while True:
+        tag = "".join(secrets.choice(_LETTERS) for _ in range(side_files.TAG_SIZE))
+        try:
+            return _Lock.make(f"{prefix}.data-o{tag[:4]}-of-{tag[4:]}save", replaced), tag
+        except FileExistsError:  # another save has drawn the same
+            continue
+        except OSError:
+            return None, tag
