@@ -43,8 +43,8 @@ def _write(kind: str, folder: pathlib.Path, writer: int, barrier: Any, results: 
         barrier.wait()
         try:
             paths.append(program.save(number, writer * 1000.0 + number))
-        except tf.errors.OpError as error:
-            errors[f"{type(error).__name__}: {error.message.splitlines()[0][:150]}"] += 1
+        except Exception as error:  # counted: the other process waits for this one
+            errors[f"{type(error).__name__}: {str(error).splitlines()[0][:150]}"] += 1
     results.put((writer, paths, dict(errors)))
 
 

@@ -130,7 +130,7 @@ def is_whole(program: Any, path: str) -> bool:
     """Whether a checkpoint is restored, and is of one save."""
     try:
         dense, rows = program.restore(path)
-    except tf.errors.OpError:
+    except (tf.errors.OpError, LookupError):
         return False
     return rows.shape == (NUM_KEYS, DIM) and bool(np.all(rows == dense))
 

@@ -53,7 +53,9 @@ class UnfinishedSave:
         if not self.tag:
             remove_abandoned(self.prefix)
             self._before = {path for path in self._files() if not _Lock.is_name(path)}
-            with contextlib.suppress(tf.errors.OpError):  # two saves in one, which this replaces
+            with contextlib.suppress(
+                tf.errors.DataLossError
+            ):  # two saves in one, which this replaces
                 self._replaced = _inodes(self.prefix, named_files(self.prefix) or set())
             self._lock, self.tag = _new_lock(self.prefix, self._replaced)
         return self.tag
@@ -73,10 +75,8 @@ class UnfinishedSave:
         try:
             named = self._named_and_there()
             if self.is_shared():
-                _read_all(self.prefix)
-        except tf.errors.NotFoundError:
-            raise
-        except tf.errors.OpError:  # a checksum is of another save
+                _read(self.prefix, lambda key, dtype: True)
+        except tf.errors.DataLossError:  # a checksum is of another save
             return False
         if named is not None:
             _remove_replaced(self.prefix, self._replaced, named)
@@ -183,14 +183,27 @@ def named_files(prefix: str) -> set[str] | None:
     """Suffixes of the files of tables that a checkpoint names; None if it is not there."""
     if not os.path.isfile(f"{prefix}.index"):
         return None
+    found = _read(prefix, lambda key, dtype: key.endswith(ENTRIES) and dtype == tf.string)
+    if found is None:
+        return None
+    suffixes = [suffix for value in found for suffix in value.ravel()]
+    return {suffix.decode() for suffix in suffixes if side_files.is_suffix(suffix)}
+
+
+def _read(prefix: str, is_wanted: Callable[[str, tf.DType], bool]) -> list[Any] | None:
+    """The values of some tensors of a checkpoint; None if it is not there.
+
+    Raises:
+        DataLossError: It cannot be read.
+    """
     try:
         reader = tf.train.load_checkpoint(prefix)
         dtypes = reader.get_variable_to_dtype_map()
-        entries = [key for key in dtypes if key.endswith(ENTRIES) and dtypes[key] == tf.string]
-        found = [suffix for key in entries for suffix in reader.get_tensor(key).ravel()]
-    except (tf.errors.NotFoundError, ValueError):  # removed meanwhile
-        return None
-    return {suffix.decode() for suffix in found if side_files.is_suffix(suffix)}
+        return [reader.get_tensor(key) for key, dtype in dtypes.items() if is_wanted(key, dtype)]
+    except (tf.errors.OpError, LookupError, RuntimeError, ValueError) as error:
+        if not os.path.isfile(f"{prefix}.index"):  # removed meanwhile
+            return None
+        raise tf.errors.DataLossError(None, None, f"checkpoint {prefix}: {error}") from error
 
 
 def remove_abandoned(prefix: str) -> None:
@@ -221,7 +234,7 @@ def _remove_unnamed(prefix: str, tag: str) -> set[str] | None:
     """Removes the files of a tag, unless the checkpoint names one of it: it names all, then."""
     try:
         named = named_files(prefix)
-    except tf.errors.OpError:  # it may name them
+    except tf.errors.DataLossError:  # it may name them
         return None
     if any(side_files.tag_of(suffix) == tag for suffix in named or ()):
         return named
@@ -250,13 +263,6 @@ def _remove(pattern: str) -> None:
                 shutil.rmtree(path)
             else:
                 os.remove(path)
-
-
-def _read_all(prefix: str) -> None:
-    """Raises an OpError where a checksum of a checkpoint does not match."""
-    reader = tf.train.load_checkpoint(prefix)
-    for key in reader.get_variable_to_shape_map():
-        reader.get_tensor(key)
 
 
 def _inodes(prefix: str, suffixes: Any) -> dict[str, int]:
