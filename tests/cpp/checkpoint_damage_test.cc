@@ -210,6 +210,8 @@ TEST_F(Forged, Payloads) {
     return std::vector<Piece>{Table(Header()), {BlockType::kSlots, EncodeSlots(slots)}, Footer({})};
   };
   EXPECT_TRUE(IsForged(slots({{"s", -1, 0}}), "bad width"));
+  EXPECT_TRUE(IsForged(slots({{"s", 0, 0}}), "bad width"));
+  EXPECT_TRUE(IsForged(slots({{"s", kMaxDim + 1, 0}}), "bad width"));
   EXPECT_TRUE(IsForged(slots({{"s", kInt64Max, 0}}), "bad width"));
   EXPECT_TRUE(IsForged(slots({{"s", int64_t{1} << 40, 0}, {"t", 1, 0}}), "bad width"));
   std::string long_name = EncodeSlots({{"name", 1, 0}});
@@ -267,6 +269,17 @@ TEST_F(CheckpointTest, ATableThatIsTooSmallIsUnharmed) {
   Train({1, 2, 3}, 1, 1, strict.get());
   EXPECT_TRUE(Fails(Restore({path}, strict.get()), StatusCode::kResourceExhausted,
                     {path.c_str(), "1000 rows", "max_capacity = 500"}));
+  EXPECT_EQ(strict->size(), 3);
+  // Few enough for the table, and too many for one of its shards.
+  std::vector<int64_t> of_a_shard;
+  for (int64_t key = 0; of_a_shard.size() < 126; ++key) {
+    if (strict->ShardOf(key) == 2) of_a_shard.push_back(key);
+  }
+  const TablePtr uneven = MakeTable(ConfigOf());
+  Train(of_a_shard, 1, 1, uneven.get());
+  EXPECT_TRUE(Fails(Restore({Saved(*uneven, "uneven")}, strict.get()),
+                    StatusCode::kResourceExhausted,
+                    {Path("uneven").c_str(), "126 rows", "4 shards have no room for 1 of them"}));
   EXPECT_EQ(strict->size(), 3);
 
   config.eviction = EvictionPolicy::kLru;

@@ -224,6 +224,10 @@ WRONG = {
         ),
         "slot B must have a width",
     ),
+    "bloom_of_another_filter": (
+        with_changes(bloom=lambda v: np.zeros([64], np.uint8)),
+        "Bloom filter of 0 bytes, not 64",
+    ),
 }
 
 

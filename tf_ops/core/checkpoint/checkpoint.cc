@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <new>
 #include <vector>
 
 #include "tf_ops/core/base/secret.h"
 #include "tf_ops/core/checkpoint/cold_files.h"
 #include "tf_ops/core/checkpoint/format.h"
+#include "tf_ops/core/checkpoint/held_files.h"
+#include "tf_ops/core/checkpoint/restore_checks.h"
 #include "tf_ops/core/checkpoint/row_decoder.h"
 #include "tf_ops/core/checkpoint/table_file.h"
 #include "tf_ops/core/storage/cold_store_library.h"
@@ -42,20 +45,23 @@ class KeySet {
   KeyedRows keys_{Secret(), 0.8, int64_t{sizeof(RowHeader)}};
 };
 
-// A file with a cold store's checkpoint, all of whose rows are kept.
+// A cold store's checkpoint, all of whose rows are kept.
 struct AdoptableRows {
-  int64_t partition = -1;
+  const ColdFolder* folder = nullptr;
   int64_t num_rows = 0;
+  std::vector<Slot> slots;
 };
 
 class TableRestorer {
  public:
+  // `*is_changed` is set once the rows that the table had are gone.
   TableRestorer(const CpuExec& exec, const CheckpointFiles& files, const PartitionFilter& filter,
-                EmbeddingTable* table)
+                EmbeddingTable* table, bool* is_changed)
       : exec_(exec),
         files_(files),
         filter_(filter),
         table_(table),
+        is_changed_(is_changed),
         links_(static_cast<size_t>(files.paths.size)),
         num_kept_of_shard_(static_cast<size_t>(table->num_shards())) {}
 
@@ -69,18 +75,19 @@ class TableRestorer {
       }
     }
     FE_RETURN_IF_ERROR(CheckSeries());
-    return CheckFits(table_->config(), "checkpoint " + LastPath(0), num_kept_);
+    if (KeepsBloom()) {
+      FE_RETURN_IF_ERROR(bloom_blocks_.Check(files_.path(0, filter_.index), *table_));
+    }
+    return CheckFits(table_->config(), "checkpoint " + LastPath(0), AsSpan(num_kept_of_shard_));
   }
 
   Status Load() {
-    FE_RETURN_IF_ERROR(table_->Clear());
+    FE_RETURN_IF_ERROR(ReplaceRows());
     FE_RETURN_IF_ERROR(table_->SetInitializer(header_.initializer));
     FE_RETURN_IF_ERROR(table_->EnsureSlots(AsSpan(slots_)));
     table_->set_step(step_);
     const bool keeps_bloom = KeepsBloom();
-    if (keeps_bloom) FE_RETURN_IF_ERROR(table_->CopyBloomOfShard(0, &bloom_));
-    bloom_shard_bytes_ = static_cast<int64_t>(bloom_.size());
-    bloom_.clear();
+    bloom_shard_bytes_ = table_->BloomBytes() / table_->num_shards();
     KeySet later;
     FE_RETURN_IF_ERROR(later.Init());
     for (int64_t link = files_.num_links - 1; link >= 0; --link) {
@@ -159,22 +166,19 @@ class TableRestorer {
       return CheckRows(link, layout, rows, later);
     };
     visitor.cold_files = [&](const RowLayout& layout, Span<const ColdFile> files) {
-      const int64_t num_kept = num_kept_;
-      int64_t num_rows = 0;
-      FE_RETURN_IF_ERROR(ReadColdRows(path, files, layout, OpenStore(),
-                                      [&](const RowLayout& of_rows, Span<const char> rows) {
-                                        num_rows += rows.size / of_rows.row_bytes();
-                                        return CheckRows(link, of_rows, rows, later);
-                                      }));
-      if (num_kept_ - num_kept == num_rows) adoptable_ = {partition, num_rows};
-      return Status();
+      return CheckColdFiles(link, path, layout, files, later);
     };
     visitor.bloom = [&](Span<const char> counters) {
       has_bloom_ = has_bloom_ || !counters.empty();
+      if (partition == filter_.index) bloom_blocks_.Add(counters);
+      return Status();
+    };
+    visitor.bloom_lines = [&](Span<const BloomLine> lines) {
+      if (partition == filter_.index) bloom_blocks_.AddLines(lines);
       return Status();
     };
     TableHeader header;
-    FE_RETURN_IF_ERROR(ReadTableFile(path, &table_->config().layout, visitor, &header));
+    FE_RETURN_IF_ERROR(ReadTableFile(path, &table_->config().layout, visitor, &header, &held_));
     if (IsLast(link)) step_ = std::max(step_, header.step);
     links_[static_cast<size_t>(link * files_.num_partitions() + partition)] = header.link;
     return AddHeader(path, std::move(header));
@@ -192,31 +196,64 @@ class TableRestorer {
     return Status();
   }
 
+  Status CheckColdFiles(int64_t link, const std::string& path, const RowLayout& layout,
+                        Span<const ColdFile> files, KeySet* later) {
+    cold_folders_.push_back(std::make_unique<ColdFolder>());
+    ColdFolder* folder = cold_folders_.back().get();
+    FE_RETURN_IF_ERROR(folder->Make(path, files, &held_));
+    const int64_t num_kept = num_kept_;
+    int64_t num_rows = 0;
+    FE_RETURN_IF_ERROR(ReadColdRows(*folder, layout, OpenStore(),
+                                    [&](const RowLayout& of_rows, Span<const char> rows) {
+                                      num_rows += rows.size / of_rows.row_bytes();
+                                      return CheckRows(link, of_rows, rows, later);
+                                    }));
+    if (num_kept_ - num_kept == num_rows) adoptable_ = {folder, num_rows, layout.slots};
+    return Status();
+  }
+
   // Of cold files: as the table's own, or RocksDB's.
   StorageConfig::Open OpenStore() const {
     const StorageConfig& storage = table_->config().storage;
     return storage.open ? storage.open : StorageConfig::Open(OpenRocksDb);
   }
 
-  // Whether a table's cold store can begin with the rows of this file, instead of taking each one.
-  bool IsAdoptable(int64_t partition, const RowLayout& layout) const {
-    return table_->config().storage.open && files_.num_links == 1 &&
-           adoptable_.partition == partition && adoptable_.num_rows == num_kept_ &&
-           layout.slots == slots_;
+  // Whether the table's cold store can begin with the files of the checkpoint that have all rows,
+  // instead of taking each row.
+  bool IsAdoptable() const {
+    return table_->config().storage.open && files_.num_links == 1 && adoptable_.folder != nullptr &&
+           adoptable_.num_rows == num_kept_ && adoptable_.slots == slots_;
   }
 
-  Status LoadColdFiles(int64_t partition, const RowLayout& layout, Span<const ColdFile> files,
-                       KeySet* later) {
-    const std::string& path = files_.path(0, partition);
-    if (!IsAdoptable(partition, layout)) {
-      return ReadColdRows(path, files, layout, OpenStore(),
-                          [&](const RowLayout& of_rows, Span<const char> rows) {
-                            return LoadRows(0, of_rows, rows, later);
-                          });
+  Status Adopt() {
+    const Status status = adoptable_.folder->Explain(
+        table_->AdoptCold(adoptable_.folder->path(), AsSpan(slots_), AsSpan(num_kept_of_shard_)));
+    is_adopted_ = status.ok();
+    if (is_adopted_) *is_changed_ = true;
+    return status;
+  }
+
+  // By those of a cold store's checkpoint, or by none. An error of Adopt leaves the rows that the
+  // table has, unless the disk has no room for both: files are copied from another file system.
+  Status ReplaceRows() {
+    if (IsAdoptable()) {
+      const Status adopted = Adopt();
+      if (adopted.code() != StatusCode::kResourceExhausted) return adopted;
     }
-    ColdFolder folder;
-    FE_RETURN_IF_ERROR(folder.Make(path, files));
-    return folder.Explain(table_->AdoptCold(folder.path(), AsSpan(num_kept_of_shard_)));
+    FE_RETURN_IF_ERROR(table_->Clear());
+    *is_changed_ = true;
+    return IsAdoptable() ? Adopt() : Status();
+  }
+
+  Status LoadColdFiles(int64_t link, const RowLayout& layout, KeySet* later) {
+    if (is_adopted_) return Status();
+    if (next_cold_folder_ == cold_folders_.size()) {
+      return DataLoss("checkpoint ", LastPath(0), " was changed while it was restored");
+    }
+    return ReadColdRows(*cold_folders_[next_cold_folder_++], layout, OpenStore(),
+                        [&](const RowLayout& of_rows, Span<const char> rows) {
+                          return LoadRows(link, of_rows, rows, later);
+                        });
   }
 
   // Remembers which keys a file has counts for, and which it removes.
@@ -282,8 +319,8 @@ class TableRestorer {
     visitor.rows = [&](const RowLayout& layout, Span<const char> rows) {
       return LoadRows(link, layout, rows, later);
     };
-    visitor.cold_files = [&](const RowLayout& layout, Span<const ColdFile> cold) {
-      return LoadColdFiles(partition, layout, cold, later);
+    visitor.cold_files = [&](const RowLayout& layout, Span<const ColdFile> /*files*/) {
+      return LoadColdFiles(link, layout, later);
     };
     visitor.filtered = [&](Span<const RowHeader> keys) { return LoadFiltered(link, keys, later); };
     visitor.bloom = [&](Span<const char> counters) {
@@ -293,7 +330,8 @@ class TableRestorer {
       return takes_bloom ? LoadBloomLines(lines) : Status();
     };
     TableHeader header;
-    return ReadTableFile(files_.path(link, partition), &table_->config().layout, visitor, &header);
+    return ReadTableFile(files_.path(link, partition), &table_->config().layout, visitor, &header,
+                         &held_);
   }
 
   // Whether the counters mean the same in this table.
@@ -364,6 +402,7 @@ class TableRestorer {
   const CheckpointFiles& files_;
   const PartitionFilter& filter_;
   EmbeddingTable* table_;
+  bool* is_changed_;
   TableHeader header_;
   std::string header_path_;
   std::vector<Link> links_;  // of all files
@@ -371,7 +410,12 @@ class TableRestorer {
   std::vector<Slot> slots_;
   int64_t num_kept_ = 0;
   std::vector<int64_t> num_kept_of_shard_;
+  HeldFiles held_;
+  std::vector<std::unique_ptr<ColdFolder>> cold_folders_;  // in the order of reading
+  size_t next_cold_folder_ = 0;
   AdoptableRows adoptable_;
+  bool is_adopted_ = false;
+  BloomBlocks bloom_blocks_;
   bool has_filtered_ = false;
   bool has_bloom_ = false;
   std::vector<char> bloom_;  // of the next shard, as far as it was read
@@ -410,27 +454,19 @@ Status RestoreTable(const CpuExec& exec, const CheckpointFiles& files,
                            files.paths.size, " in all");
   }
   bool is_changed = false;
-  std::string lost;
   const auto restore = [&]() -> Status {
     try {
-      TableRestorer restorer(exec, files, filter, table);
+      TableRestorer restorer(exec, files, filter, table, &is_changed);
       FE_RETURN_IF_ERROR(restorer.Check());
-      is_changed = true;
       FE_RETURN_IF_ERROR(restorer.Load());
-      lost = restorer.Warning();
+      if (warning != nullptr) *warning = restorer.Warning();
       return Status();
     } catch (const std::bad_alloc&) {
       return ResourceExhausted("no memory is left to restore checkpoint ", files.paths[0]);
     }
   };
   const Status status = restore();
-  if (status.ok() && warning != nullptr) *warning = lost;
-  if (status.ok() || !is_changed) return status;
-  const Status cleared = table->Clear();
-  if (cleared.ok()) return status;
-  return MakeStatus(status.code(), status.message(),
-                    "; the table has a part of it, because it could not be emptied: ",
-                    cleared.message(), "; restore again");
+  return status.ok() || !is_changed ? status : EmptyTableAfter(status, table);
 }
 
 }  // namespace fused_embedding

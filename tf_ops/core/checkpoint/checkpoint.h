@@ -71,10 +71,11 @@ Status CheckPartition(const PartitionFilter& partition);
 //
 // The files are checked whole before the table is touched: a truncated or altered one is a DataLoss
 // that names it, another dim or value type and a series with a missing, foreign or misplaced file
-// are an InvalidArgument, and the table is unharmed. An error
-// after that (memory, a file that changes meanwhile) leaves the table empty, or says that its cold
-// store could not be emptied. Extra memory: some blocks of a few MB, one shard of a Bloom filter,
-// and the keys of the saves after the first.
+// are an InvalidArgument, and the table is unharmed. They are kept open until they are loaded
+// (held_files.h), so that removing them meanwhile does no harm. An error after the check (memory,
+// the disk, a file that is overwritten) says that the rows are gone, and leaves the table empty.
+// Extra memory: some blocks of a few MB, one shard of a Bloom filter, and the keys of the saves
+// after the first.
 //
 // Counts of another kind of admission are of no use, nor are those of a Bloom filter of another
 // size, seed or number of partitions: keys are then counted from zero again. `warning`, unless it

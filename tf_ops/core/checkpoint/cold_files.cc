@@ -148,7 +148,7 @@ ColdFolder::~ColdFolder() {
   static_cast<void>(is_removed);
 }
 
-Status ColdFolder::Make(const std::string& path, Span<const ColdFile> files) {
+Status ColdFolder::Make(const std::string& path, Span<const ColdFile> files, HeldFiles* held) {
   table_path_ = path;
   const char* temporary = std::getenv("TMPDIR");
   std::string name = temporary == nullptr || *temporary == '\0' ? "/tmp" : temporary;
@@ -156,11 +156,11 @@ Status ColdFolder::Make(const std::string& path, Span<const ColdFile> files) {
   if (mkdtemp(name.data()) == nullptr) return SystemError("make the folder", name, errno);
   folder_ = name;
   FE_RETURN_IF_ERROR(MakeFolders(folder_ + "/" + kDataFolder));
-  for (const ColdFile& file : files) FE_RETURN_IF_ERROR(Add(file, PrefixOf(path)));
+  for (const ColdFile& file : files) FE_RETURN_IF_ERROR(Explain(Add(file, PrefixOf(path), held)));
   return Status();
 }
 
-Status ColdFolder::Add(const ColdFile& file, const std::string& prefix) {
+Status ColdFolder::Add(const ColdFile& file, const std::string& prefix, HeldFiles* held) {
   if (!IsNameInFolder(file.name) || (!file.suffix.empty() && !IsSuffix(file.suffix))) {
     return DataLoss("checkpoint ", table_path_, " is damaged: a file of its rows has a name that ",
                     "makes no sense; restore another one");
@@ -169,6 +169,20 @@ Status ColdFolder::Add(const ColdFile& file, const std::string& prefix) {
   if (file.suffix.empty()) return WriteNewFile(here, AsSpan(file.bytes));
   const std::string there = prefix + file.suffix;
   names_.emplace_back(here, there);
+  return AddLink(here, there, held);
+}
+
+Status ColdFolder::AddLink(const std::string& here, const std::string& there, HeldFiles* held) {
+  const auto file = held == nullptr ? nullptr : held->Hold(there);
+  if (file != nullptr) {
+    // Another name of the open file, which it has even after it was removed.
+    const std::string open_file = "/proc/self/fd/" + std::to_string(file->get());
+    if (access(open_file.c_str(), R_OK) == 0) {
+      held_files_.push_back(file);
+      return symlink(open_file.c_str(), here.c_str()) == 0 ? Status()
+                                                           : SystemError("link", here, errno);
+    }
+  }
   // A link's name is read from the folder that it is in.
   const std::unique_ptr<char, decltype(&std::free)> beside(
       realpath(FolderOf(there).c_str(), nullptr), &std::free);
@@ -184,15 +198,14 @@ Status ColdFolder::Explain(const Status& status) const {
   return MakeStatus(status.code(), ReplaceAll(message, folder_, table_path_));
 }
 
-Status ReadColdRows(const std::string& path, Span<const ColdFile> files, const RowLayout& layout,
+Status ReadColdRows(const ColdFolder& folder, const RowLayout& layout,
                     const StorageConfig::Open& open, const VisitRowBytes& visit) {
-  ColdFolder folder;
-  FE_RETURN_IF_ERROR(folder.Make(path, files));
   ColdStoreOptions options;
   options.path = options.checkpoint = folder.path();
   options.is_read_only = true;
   options.value_bytes = StoredBytes(layout);
   options.memory_bytes = kMemoryBytes;
+  options.num_readers = 1;  // a scan has none
   std::unique_ptr<ColdStore> store;
   FE_RETURN_IF_ERROR(folder.Explain(open(options, &store)));
   return folder.Explain(ScanRows(store.get(), layout, visit));

@@ -12,12 +12,16 @@
 #ifndef FUSED_EMBEDDING_CORE_CHECKPOINT_COLD_FILES_H_
 #define FUSED_EMBEDDING_CORE_CHECKPOINT_COLD_FILES_H_
 
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "tf_ops/core/base/files.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/checkpoint/format.h"
+#include "tf_ops/core/checkpoint/held_files.h"
 #include "tf_ops/core/checkpoint/new_files.h"
 #include "tf_ops/core/table/stored_rows.h"
 #include "tf_ops/core/table/table_config.h"
@@ -45,22 +49,25 @@ class ColdFolder {
   ColdFolder(const ColdFolder&) = delete;
   ColdFolder& operator=(const ColdFolder&) = delete;
 
-  // Of the table's file `path`. DataLoss where `files` make no sense.
-  Status Make(const std::string& path, Span<const ColdFile> files);
+  // Of the table's file `path`. DataLoss where `files` make no sense. With `held`, the large files
+  // can be read as long as this lives, even if they are removed.
+  Status Make(const std::string& path, Span<const ColdFile> files, HeldFiles* held = nullptr);
   const std::string& path() const { return folder_; }
   // An error with the names that the files have in the checkpoint.
   Status Explain(const Status& status) const;
 
  private:
-  Status Add(const ColdFile& file, const std::string& prefix);
+  Status Add(const ColdFile& file, const std::string& prefix, HeldFiles* held);
+  Status AddLink(const std::string& here, const std::string& there, HeldFiles* held);
 
   std::string table_path_;
   std::string folder_;
   std::vector<std::pair<std::string, std::string>> names_;  // here, and in the checkpoint
+  std::vector<std::shared_ptr<const File>> held_files_;
 };
 
-// All rows of the table's file `path`, whose kColdFile blocks are `files`.
-Status ReadColdRows(const std::string& path, Span<const ColdFile> files, const RowLayout& layout,
+// All rows of a checkpoint of a cold store.
+Status ReadColdRows(const ColdFolder& folder, const RowLayout& layout,
                     const StorageConfig::Open& open, const VisitRowBytes& visit);
 
 }  // namespace fused_embedding

@@ -6,6 +6,8 @@
 #include <numeric>
 
 #include "tf_ops/core/base/buffer.h"
+#include "tf_ops/core/checkpoint/restore_checks.h"
+#include "tf_ops/core/table/shard_loops.h"
 
 namespace fused_embedding {
 namespace {
@@ -172,9 +174,9 @@ Status CheckNotNegative(const char* name, Span<const int64_t> numbers) {
 
 Status CheckSlots(const std::vector<Slot>& slots) {
   for (size_t i = 0; i < slots.size(); ++i) {
-    if (slots[i].width < 1) {
-      return InvalidArgument("slot ", slots[i].name, " must have a width >= 1, got ",
-                             slots[i].width);
+    if (slots[i].width < 1 || slots[i].width > kMaxDim) {
+      return InvalidArgument("slot ", slots[i].name, " must have a width in [1, ", kMaxDim,
+                             "], got ", slots[i].width);
     }
     for (size_t j = 0; j < i; ++j) {
       if (slots[i].name == slots[j].name) {
@@ -183,6 +185,20 @@ Status CheckSlots(const std::vector<Slot>& slots) {
     }
   }
   return Status();
+}
+
+// ResourceExhausted where the table would refuse rows of these keys.
+Status CheckFits(Span<const int64_t> keys, const EmbeddingTable& table) {
+  if (!RefusesRows(table.config())) return Status();
+  return WithoutExceptions([&] {
+    std::vector<int64_t> distinct(keys.begin(), keys.end());
+    std::sort(distinct.begin(), distinct.end());
+    distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+    std::vector<int64_t> num_rows_of_shard(static_cast<size_t>(table.num_shards()));
+    for (const int64_t key : distinct) ++num_rows_of_shard[static_cast<size_t>(table.ShardOf(key))];
+    return fused_embedding::CheckFits(table.config(), "the saved variable",
+                                      AsSpan(num_rows_of_shard));
+  });
 }
 
 Status InsertRows(const CpuExec& exec, const EmbeddingTable::Content& rows, EmbeddingTable* table) {
@@ -211,20 +227,24 @@ Status ReplaceContent(const CpuExec& exec, const TableContent& content,
   FE_RETURN_IF_ERROR(CheckNotNegative("frequencies", content.rows.frequencies));
   FE_RETURN_IF_ERROR(CheckNotNegative("versions", content.rows.versions));
   FE_RETURN_IF_ERROR(CheckSlots(content.slots));
+  if (!content.bloom.empty()) FE_RETURN_IF_ERROR(table->CheckBloom(content.bloom));
   GatheredRows rows;
   FilteredKeys filtered;
   FE_RETURN_IF_ERROR(GatherPartition(content, partition, table->config().layout, &rows));
   FE_RETURN_IF_ERROR(FilteredOfPartition(content.filtered, partition, &filtered));
-  FE_RETURN_IF_ERROR(CheckFits(table->config(), "the saved variable", rows.content.keys.size));
+  FE_RETURN_IF_ERROR(CheckFits(rows.content.keys, *table));
   // Nothing was changed before this line.
   FE_RETURN_IF_ERROR(table->Clear());
-  FE_RETURN_IF_ERROR(table->SetInitializer(content.initializer));
-  table->set_step(content.step);
-  FE_RETURN_IF_ERROR(
-      table->EnsureSlots({content.slots.data(), static_cast<int64_t>(content.slots.size())}));
-  FE_RETURN_IF_ERROR(InsertRows(exec, rows.content, table));
-  FE_RETURN_IF_ERROR(table->RestoreFiltered(filtered));
-  return content.bloom.empty() ? Status() : table->RestoreBloom(content.bloom);
+  const auto fill = [&] {
+    FE_RETURN_IF_ERROR(table->SetInitializer(content.initializer));
+    table->set_step(content.step);
+    FE_RETURN_IF_ERROR(table->EnsureSlots(AsSpan(content.slots)));
+    FE_RETURN_IF_ERROR(InsertRows(exec, rows.content, table));
+    FE_RETURN_IF_ERROR(table->RestoreFiltered(filtered));
+    return content.bloom.empty() ? Status() : table->RestoreBloom(content.bloom);
+  };
+  const Status filled = fill();
+  return filled.ok() ? filled : EmptyTableAfter(filled, table);
 }
 
 }  // namespace fused_embedding

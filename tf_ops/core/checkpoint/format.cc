@@ -141,8 +141,8 @@ std::string EncodeSlots(const std::vector<Slot>& slots) {
 }
 
 Status DecodeSlots(Span<const char> payload, std::vector<Slot>* slots) {
-  // Rows are at most as long as files, and their bytes must not overflow.
-  constexpr int64_t kMaxWidth = int64_t{1} << 40;
+  // The bytes of a row must not overflow.
+  constexpr int64_t kMaxWidths = int64_t{1} << 40;
   Decoder in(payload);
   int64_t sum = 0;
   slots->clear();
@@ -151,7 +151,9 @@ Status DecodeSlots(Span<const char> payload, std::vector<Slot>* slots) {
     in.String(&slot.name);
     in.Number(&slot.width);
     in.Number(&slot.initial);
-    if (slot.width < 0 || slot.width > kMaxWidth - sum) return DataLoss("a slot has a bad width");
+    const bool is_legal =
+        slot.width >= 1 && slot.width <= kMaxDim && slot.width <= kMaxWidths - sum;
+    if (in.is_good() && !is_legal) return DataLoss("a slot has a bad width");
     sum += slot.width;
     slots->push_back(std::move(slot));
   }

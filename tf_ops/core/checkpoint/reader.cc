@@ -20,28 +20,28 @@ uint32_t CrcBefore(const T& value, int64_t size) {
 
 }  // namespace
 
-BlockReader::~BlockReader() {
-  if (file_ >= 0) close(file_);
-}
-
 Status BlockReader::Damaged(const std::string& reason) const {
   return DataLoss("checkpoint ", path_, " is damaged: from byte ", block_position_, " on, ", reason,
                   "; restore another one");
 }
 
-Status BlockReader::Open(const std::string& path) {
+Status BlockReader::Open(const std::string& path, HeldFiles* held) {
   path_ = path;
   const auto cannot_open = [&](const std::string& reason) {
     return MakeStatus(StatusCode::kFailedPrecondition, "cannot open checkpoint ", path, ": ",
                       reason);
   };
+  if (held != nullptr) file_ = held->Hold(path);
   // A pipe without a writer must not block.
-  file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file_ == nullptr) file_ = std::make_shared<const File>(path, O_RDONLY | O_NONBLOCK);
   struct stat info;
-  if (file_ < 0 || fstat(file_, &info) != 0) {
+  if (file_->get() < 0 || fstat(file_->get(), &info) != 0) {
     return cannot_open(std::generic_category().message(errno));
   }
   if (!S_ISREG(info.st_mode)) return cannot_open("it is not a file");
+  if (lseek(file_->get(), 0, SEEK_SET) != 0) {
+    return cannot_open(std::generic_category().message(errno));
+  }
   file_bytes_ = info.st_size;
   FilePrefix prefix;
   FE_RETURN_IF_ERROR(ReadBytes(&prefix, sizeof(prefix)));
@@ -96,7 +96,7 @@ Status BlockReader::ReadBytes(void* data, int64_t size) {
   char* bytes = static_cast<char*>(data);
   if (size > file_bytes_ - position_) return Damaged("it is truncated");
   while (size > 0) {
-    const ssize_t num_read = read(file_, bytes, static_cast<size_t>(size));
+    const ssize_t num_read = read(file_->get(), bytes, static_cast<size_t>(size));
     if (num_read < 0 && errno == EINTR) continue;
     if (num_read < 0) {
       return Damaged("it cannot be read: " + std::generic_category().message(errno));

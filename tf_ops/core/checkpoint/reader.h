@@ -2,12 +2,15 @@
 #define FUSED_EMBEDDING_CORE_CHECKPOINT_READER_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "tf_ops/core/base/buffer.h"
+#include "tf_ops/core/base/files.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/checkpoint/format.h"
+#include "tf_ops/core/checkpoint/held_files.h"
 
 namespace fused_embedding {
 
@@ -21,11 +24,11 @@ struct Block {
 class BlockReader {
  public:
   BlockReader() = default;
-  ~BlockReader();
   BlockReader(const BlockReader&) = delete;
   BlockReader& operator=(const BlockReader&) = delete;
 
-  Status Open(const std::string& path);
+  // `held`, if given, keeps the file open for later readers.
+  Status Open(const std::string& path, HeldFiles* held = nullptr);
   // Fails past the footer. The file ends with it, or Next fails there.
   Status Next(Block* block);
 
@@ -38,7 +41,7 @@ class BlockReader {
   Status CheckHeader(const BlockHeader& header) const;
 
   std::string path_;
-  int file_ = -1;
+  std::shared_ptr<const File> file_;
   int64_t file_bytes_ = 0;
   int64_t position_ = 0;
   int64_t block_position_ = 0;

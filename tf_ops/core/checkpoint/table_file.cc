@@ -20,8 +20,8 @@ class TableFile {
             TableHeader* header)
       : path_(path), wanted_(wanted), visitor_(visitor), header_(header) {}
 
-  Status Read() {
-    FE_RETURN_IF_ERROR(reader_.Open(path_));
+  Status Read(HeldFiles* held) {
+    FE_RETURN_IF_ERROR(reader_.Open(path_, held));
     Block block;
     FE_RETURN_IF_ERROR(reader_.Next(&block));
     if (block.type != BlockType::kTable) {
@@ -111,7 +111,9 @@ class TableFile {
     const std::vector<ColdFile> files = std::move(cold_files_);
     cold_files_.clear();
     if (visitor_.cold_files) return visitor_.cold_files(layout_, AsSpan(files));
-    return ReadColdRows(path_, AsSpan(files), layout_, OpenRocksDb,
+    ColdFolder folder;
+    FE_RETURN_IF_ERROR(folder.Make(path_, AsSpan(files)));
+    return ReadColdRows(folder, layout_, OpenRocksDb,
                         [&](const RowLayout& layout, Span<const char> rows) {
                           return visitor_.rows ? visitor_.rows(layout, rows) : Status();
                         });
@@ -187,10 +189,10 @@ const char* ValueTypeName(ValueType type) {
 }
 
 Status ReadTableFile(const std::string& path, const RowLayout* layout,
-                     const TableFileVisitor& visitor, TableHeader* header) {
+                     const TableFileVisitor& visitor, TableHeader* header, HeldFiles* held) {
   try {
     *header = TableHeader();
-    return TableFile(path, layout, visitor, header).Read();
+    return TableFile(path, layout, visitor, header).Read(held);
   } catch (const std::bad_alloc&) {
     return ResourceExhausted("cannot allocate the memory to read checkpoint ", path);
   }

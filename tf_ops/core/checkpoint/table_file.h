@@ -8,6 +8,7 @@
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/checkpoint/format.h"
+#include "tf_ops/core/checkpoint/held_files.h"
 #include "tf_ops/core/table/row_layout.h"
 
 namespace fused_embedding {
@@ -28,9 +29,10 @@ struct TableFileVisitor {
 
 // Reads a file from its first to its last byte and checks it. `header` has its matrix afterwards.
 // InvalidArgument unless it is of a table with rows of `layout`, slots aside; before any visit.
-// Null: of any table.
+// Null: of any table. `held`, if given, keeps the file open for another read.
 Status ReadTableFile(const std::string& path, const RowLayout* layout,
-                     const TableFileVisitor& visitor, TableHeader* header);
+                     const TableFileVisitor& visitor, TableHeader* header,
+                     HeldFiles* held = nullptr);
 
 // The place of a file in its series of saves, without reading all of it. FailedPrecondition for a
 // file that no other can continue.

@@ -77,8 +77,9 @@ Status CopyFile(const std::string& from, const std::string& to) {
 Status LinkOrCopyFile(const std::string& from, const std::string& to) {
   // Of what a symbolic link names.
   if (linkat(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), AT_SYMLINK_FOLLOW) == 0) return Status();
+  // ENOENT: of a file that was removed and is still open (/proc/self/fd).
   const bool is_impossible =
-      errno == EXDEV || errno == EPERM || errno == EMLINK || errno == ENOTSUP;
+      errno == EXDEV || errno == EPERM || errno == EMLINK || errno == ENOTSUP || errno == ENOENT;
   return is_impossible ? CopyFile(from, to) : SystemError("link " + from + " to", to, errno);
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tf_ops/core/base/buffer.h"
+#include "tf_ops/core/base/threads.h"
 #include "tf_ops/core/table/shard_loops.h"
 
 namespace fused_embedding {
@@ -158,7 +159,9 @@ Status ColdTier::Create(const StorageConfig& config, const RowLayout& layout, co
     FE_RETURN_IF_ERROR(shard->AddTier(config.strategy, &made->num_leaving_));
   }
   made->UseStore(layout, std::move(store));
-  made->writer_ = std::thread([tier = made.get()] { tier->WriteLoop(); });
+  FE_RETURN_IF_ERROR(StartThread(
+      "to write rows to " + config.path, [tier = made.get()] { tier->WriteLoop(); },
+      &made->writer_));
   *tier = std::move(made);
   return Status();
 }
@@ -362,28 +365,24 @@ Status ColdTier::Checkpoint(const std::string& path, RowLayout* layout) {
   return store_->Checkpoint(path);
 }
 
-Status ColdTier::Adopt(const std::string& checkpoint, Span<const int64_t> num_rows) {
+Status ColdTier::Adopt(const std::string& checkpoint, const RowLayout& layout,
+                       Span<const int64_t> num_rows) {
   const std::unique_lock<std::shared_mutex> alone(use_mutex_);
   const std::lock_guard<std::mutex> write_lock(write_mutex_);
   return WithoutExceptions([&] {
     std::unique_ptr<ColdStore> store;
-    FE_RETURN_IF_ERROR(OpenStore(layout_, checkpoint, &store));
-    int64_t num_present = num_leaving_;
-    for (const std::unique_ptr<TableShard>& shard : shards_) {
-      const std::lock_guard<std::mutex> lock(shard->mutex());
-      num_present += shard->size();
-    }
-    if (num_present > 0) {
-      return MakeStatus(StatusCode::kFailedPrecondition, "the table cannot take over checkpoint ",
-                        checkpoint,
-                        ": rows were added meanwhile; stop training, and restore again");
-    }
-    RowLayout layout = layout_;
+    FE_RETURN_IF_ERROR(OpenStore(layout, checkpoint, &store));
+    RowLayout own_layout = layout;
+    std::vector<std::pair<RowLayout, std::vector<char>>> of_shards(
+        shards_.size(), {layout, BytesBehindValue(layout)});
+    // Nothing that can fail comes behind this.
     for (size_t s = 0; s < shards_.size(); ++s) {
       const std::lock_guard<std::mutex> lock(shards_[s]->mutex());
+      shards_[s]->Clear();
+      shards_[s]->ForgetResident(std::move(of_shards[s].first), std::move(of_shards[s].second));
       shards_[s]->SetNumCold(num_rows[static_cast<int64_t>(s)]);
     }
-    UseStore(std::move(layout), std::move(store));
+    UseStore(std::move(own_layout), std::move(store));
     return Status();
   });
 }

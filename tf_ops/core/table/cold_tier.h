@@ -72,9 +72,10 @@ class ColdTier {
   Status Scan(const VisitRowBytes& visit);
   // Makes a checkpoint of a store with all rows, the newest as of the call, which are of `*layout`.
   Status Checkpoint(const std::string& path, RowLayout* layout);
-  // Takes over a checkpoint with rows of the tier's layout, so many of each shard. On an error, as
-  // where there are rows, nothing has changed.
-  Status Adopt(const std::string& checkpoint, Span<const int64_t> num_rows);
+  // Replaces the content of the shards by a checkpoint with rows of `layout`, so many of each
+  // shard. On an error nothing has changed.
+  Status Adopt(const std::string& checkpoint, const RowLayout& layout,
+               Span<const int64_t> num_rows);
   // Gives all rows the slots of `layout`, which begin with those they have. On an error nothing has
   // changed.
   Status SetLayout(const RowLayout& layout);

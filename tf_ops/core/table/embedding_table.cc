@@ -149,9 +149,7 @@ Status EmbeddingTable::Init() {
     shard.hash_key = hash_key_;
     shard.max_load =
         kMaxLoad - (kMaxLoad - kMinLoad) * static_cast<double>(s) / static_cast<double>(n);
-    if (config_.max_capacity > 0) {
-      shard.max_capacity = config_.max_capacity / n + (s < config_.max_capacity % n);
-    }
+    if (config_.max_capacity > 0) shard.max_capacity = CapacityOfShard(config_, s);
     shard.bloom_counters = (config_.admission.bloom_counters + n - 1) / n;
     shards_.push_back(std::make_unique<TableShard>(config_, shard));
     FE_RETURN_IF_ERROR(shards_.back()->Init());
@@ -406,15 +404,20 @@ Status EmbeddingTable::ExpireCold(const ExpireInput& in, int64_t* num_expired) {
   });
 }
 
+// What the table knew beside its shards; they have rows of `layout`.
+void EmbeddingTable::Forget(RowLayout layout) {
+  layout_ = std::move(layout);
+  has_all_slots_ = true;
+  known_save_ = last_save_ = 0;
+  set_step(0);
+}
+
 Status EmbeddingTable::Clear() {
   const std::lock_guard<std::mutex> layout_lock(mutex_);
   RowLayout layout = layout_;
   layout.slots.clear();
   if (tier_ != nullptr) FE_RETURN_IF_ERROR(tier_->Clear(layout));
-  layout_ = std::move(layout);
-  has_all_slots_ = true;
-  known_save_ = last_save_ = 0;
-  set_step(0);
+  Forget(std::move(layout));
   if (tier_ != nullptr) return Status();
   for (const std::unique_ptr<TableShard>& shard : shards_) {
     const std::lock_guard<std::mutex> lock(shard->mutex());

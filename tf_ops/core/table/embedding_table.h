@@ -176,9 +176,10 @@ class EmbeddingTable {
   Status CopyCold(const VisitRowBytes& visit) const;
   // Makes a checkpoint of that store with all rows, which are of `*layout`.
   Status CheckpointCold(const std::string& path, RowLayout* layout) const;
-  // Takes over such a checkpoint, whose rows are of layout(), so many of each shard. Of a table
-  // with a cold store and without rows; nothing has changed on an error.
-  Status AdoptCold(const std::string& checkpoint, Span<const int64_t> num_rows);
+  // Replaces all content, as Clear does, by the rows of such a checkpoint, so many of each shard,
+  // which have these slots. Of a table with a cold store; nothing has changed on an error.
+  Status AdoptCold(const std::string& checkpoint, Span<const Slot> slots,
+                   Span<const int64_t> num_rows);
   int64_t ShardOf(int64_t key) const;
   // --- Changes ---
   // From StartChanges on, the table knows what changed since the save of that name, which is copied
@@ -197,7 +198,10 @@ class EmbeddingTable {
   Status RestoreFiltered(const FilteredKeys& filtered);
   // The counters of a Bloom filter, all shards one after the other; empty without one.
   Status CopyBloom(std::vector<char>* bytes) const;
+  // InvalidArgument, and no change, for another number of bytes than BloomBytes().
   Status RestoreBloom(Span<const char> bytes);
+  Status CheckBloom(Span<const char> bytes) const;
+  int64_t BloomBytes() const;
   // The same of one shard, for those who cannot hold all of them.
   Status CopyBloomOfShard(int64_t shard, std::vector<char>* bytes) const;
   // The greater counters of both, from byte `begin` of the shard's on.
@@ -206,6 +210,7 @@ class EmbeddingTable {
  private:
   explicit EmbeddingTable(const TableConfig& config);
   Status Init();
+  void Forget(RowLayout layout);
   bool MayRefuse(const BatchRouting& routing) const;
   Status VisitRows(const CpuExec& exec, Span<const int64_t> keys, Span<const int64_t> handles,
                    bool is_changing, const RowBody& body);

@@ -38,8 +38,16 @@ Status EmbeddingTable::CheckpointCold(const std::string& path, RowLayout* layout
   return tier_->Checkpoint(path, layout);
 }
 
-Status EmbeddingTable::AdoptCold(const std::string& checkpoint, Span<const int64_t> num_rows) {
-  return tier_->Adopt(checkpoint, num_rows);
+Status EmbeddingTable::AdoptCold(const std::string& checkpoint, Span<const Slot> slots,
+                                 Span<const int64_t> num_rows) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return WithoutExceptions([&] {
+    RowLayout layout = layout_;
+    layout.slots.assign(slots.begin(), slots.end());
+    FE_RETURN_IF_ERROR(tier_->Adopt(checkpoint, layout, num_rows));
+    Forget(std::move(layout));
+    return Status();
+  });
 }
 
 int64_t EmbeddingTable::ShardOf(int64_t key) const {
@@ -55,16 +63,21 @@ Status EmbeddingTable::CopyBloom(std::vector<char>* bytes) const {
   });
 }
 
-Status EmbeddingTable::RestoreBloom(Span<const char> bytes) {
+int64_t EmbeddingTable::BloomBytes() const {
   int64_t num_bytes = 0;
-  FE_RETURN_IF_ERROR(ForEachShard(shards_, [&](const TableShard* shard) {
-    num_bytes += shard->bloom_bytes().size;
-    return Status();
-  }));
-  if (num_bytes != bytes.size) {
-    return InvalidArgument("the table has a Bloom filter of ", num_bytes, " bytes, not ",
-                           bytes.size, "; restore into a table with the same filter");
-  }
+  for (const std::unique_ptr<TableShard>& shard : shards_) num_bytes += shard->bloom_bytes().size;
+  return num_bytes;
+}
+
+Status EmbeddingTable::CheckBloom(Span<const char> bytes) const {
+  const int64_t num_bytes = BloomBytes();
+  if (num_bytes == bytes.size) return Status();
+  return InvalidArgument("the table has a Bloom filter of ", num_bytes, " bytes, not ", bytes.size,
+                         "; restore into a table with the same filter");
+}
+
+Status EmbeddingTable::RestoreBloom(Span<const char> bytes) {
+  FE_RETURN_IF_ERROR(CheckBloom(bytes));
   Span<const char> rest = bytes;
   return ForEachShard(shards_, [&](TableShard* shard) {
     const int64_t shard_bytes = shard->bloom_bytes().size;

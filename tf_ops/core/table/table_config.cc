@@ -73,13 +73,29 @@ Status FindMissingSlots(const RowLayout& layout, Span<const Slot> slots,
   return Status();
 }
 
-Status CheckFits(const TableConfig& config, const std::string& what, int64_t num_rows) {
-  const bool is_strict = config.max_capacity > 0 && config.eviction == EvictionPolicy::kNone &&
-                         config.check_mode == CheckMode::kError;
-  if (!is_strict || num_rows <= config.max_capacity) return Status();
+bool RefusesRows(const TableConfig& config) {
+  return config.max_capacity > 0 && config.eviction == EvictionPolicy::kNone &&
+         config.check_mode == CheckMode::kError;
+}
+
+int64_t CapacityOfShard(const TableConfig& config, int64_t shard) {
+  return config.max_capacity / config.num_shards +
+         (shard < config.max_capacity % config.num_shards ? 1 : 0);
+}
+
+Status CheckFits(const TableConfig& config, const std::string& what,
+                 Span<const int64_t> num_rows_of_shard) {
+  if (!RefusesRows(config)) return Status();
+  int64_t num_rows = 0, num_refused = 0;
+  for (int64_t s = 0; s < num_rows_of_shard.size; ++s) {
+    num_rows += num_rows_of_shard[s];
+    num_refused += std::max<int64_t>(num_rows_of_shard[s] - CapacityOfShard(config, s), 0);
+  }
+  if (num_refused == 0) return Status();
   return ResourceExhausted(what, " has ", num_rows,
-                           " rows for a table of max_capacity = ", config.max_capacity,
-                           "; raise it, or choose an eviction policy");
+                           " rows for a table of max_capacity = ", config.max_capacity, ", whose ",
+                           config.num_shards, " shards have no room for ", num_refused,
+                           " of them; raise it, or choose an eviction policy");
 }
 
 int64_t RestoredAtOnce(const TableConfig& config) {

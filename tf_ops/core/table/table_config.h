@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/storage/cold_store.h"
 #include "tf_ops/core/table/admission.h"
@@ -55,8 +56,14 @@ Status CheckTableConfig(const TableConfig& config);
 // Those of `slots` that the layout lacks. InvalidArgument for one that it cannot have.
 Status FindMissingSlots(const RowLayout& layout, Span<const Slot> slots,
                         std::vector<Slot>* missing);
-// ResourceExhausted where not all of the `num_rows` rows that `what` has can be in the table.
-Status CheckFits(const TableConfig& config, const std::string& what, int64_t num_rows);
+// Whether a table refuses batches with more rows than it has room for.
+bool RefusesRows(const TableConfig& config);
+// Of a table with max_capacity.
+int64_t CapacityOfShard(const TableConfig& config, int64_t shard);
+// ResourceExhausted where the table refuses some of the rows that `what` has, so many of each
+// shard.
+Status CheckFits(const TableConfig& config, const std::string& what,
+                 Span<const int64_t> num_rows_of_shard);
 // How many rows to give to Upsert at a time when restoring. A batch is kept whole, so a table that
 // evicts must be given batches that fit into any shard.
 int64_t RestoredAtOnce(const TableConfig& config);
