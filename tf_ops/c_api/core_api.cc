@@ -95,8 +95,10 @@ const char* FeOpenCpu(int32_t num_threads, FeMachine** machine) {
   if (num_threads < 1 || num_threads > kMaxThreads) {
     return Report(InvalidArgument("num_threads must be 1 to ", kMaxThreads, ", got ", num_threads));
   }
-  *machine = fused_embedding::OpenCpu(num_threads).release();
-  return nullptr;
+  std::unique_ptr<FeMachine> opened;
+  const Status status = fused_embedding::OpenCpu(num_threads, &opened);
+  *machine = opened.release();
+  return Report(status);
 }
 
 void FeClose(FeMachine* machine) { std::unique_ptr<FeMachine>{machine}.reset(); }

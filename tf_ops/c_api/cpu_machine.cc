@@ -6,8 +6,10 @@
 #include <cstring>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "tf_ops/c_api/machine.h"
+#include "tf_ops/core/base/threads.h"
 
 namespace fused_embedding {
 namespace {
@@ -18,9 +20,7 @@ using Clock = std::chrono::steady_clock;
 // sleep: a lookup has several, and waking a thread takes longer than some of them.
 class ThreadPool final : public CpuExec {
  public:
-  explicit ThreadPool(int num_threads) : num_threads_(num_threads) {
-    for (int i = 1; i < num_threads; ++i) threads_.emplace_back([this] { Work(); });
-  }
+  explicit ThreadPool(int num_threads) : num_threads_(num_threads) {}
   ~ThreadPool() override {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -28,7 +28,17 @@ class ThreadPool final : public CpuExec {
       ++loop_number_;
     }
     wake_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
+    for (std::thread& thread : threads_) {
+      if (thread.joinable()) thread.join();
+    }
+  }
+
+  Status Start() {
+    threads_.resize(static_cast<size_t>(num_threads_ - 1));
+    for (std::thread& thread : threads_) {
+      FE_RETURN_IF_ERROR(StartThread("of a pool of CPU threads", [this] { Work(); }, &thread));
+    }
+    return Status();
   }
 
   int num_threads() const override { return num_threads_; }
@@ -104,6 +114,7 @@ class CpuMachine final : public FeMachine {
  public:
   explicit CpuMachine(int num_threads) : threads_(num_threads) {}
 
+  Status Start() { return threads_.Start(); }
   const CpuExec* cpu() const override { return &threads_; }
 
   Status Allocate(int64_t bytes, void** memory) override {
@@ -142,8 +153,11 @@ class CpuMachine final : public FeMachine {
 
 }  // namespace
 
-std::unique_ptr<FeMachine> OpenCpu(int num_threads) {
-  return std::make_unique<CpuMachine>(num_threads);
+Status OpenCpu(int num_threads, std::unique_ptr<FeMachine>* machine) {
+  auto opened = std::make_unique<CpuMachine>(num_threads);
+  FE_RETURN_IF_ERROR(opened->Start());
+  *machine = std::move(opened);
+  return Status();
 }
 
 }  // namespace fused_embedding

@@ -44,7 +44,7 @@ struct FePlanned {
 namespace fused_embedding {
 
 Status OpenGpu(std::unique_ptr<FeMachine>* machine);
-std::unique_ptr<FeMachine> OpenCpu(int num_threads);
+Status OpenCpu(int num_threads, std::unique_ptr<FeMachine>* machine);
 
 // Plans the lookup of this name.
 Status PlanByName(const FeMachine& machine, const std::string& lookup, const void* in,

@@ -7,12 +7,14 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "tf_ops/core/storage/cold_store.h"
 #include "tf_ops/core/storage/cold_store_library.h"
+#include "tf_ops/core/storage/rocksdb/process_threads.h"
 #include "tf_ops/core/storage/rocksdb/worker_threads.h"
 #include "tf_ops/core/storage/store_folder.h"
 
@@ -75,6 +77,9 @@ std::string OptionsText(int64_t memory_bytes, bool has_direct_io) {
       // What was put and is in no checkpoint does not outlive the store.
       "avoid_flush_during_shutdown=true;"
       "skip_stats_update_on_db_open=true;stats_dump_period_sec=0;stats_persist_period_sec=0;"
+      // Files are opened by the calling thread: RocksDB ends the process if it cannot start
+      // another. With max_open_files it opens 16 of them at most.
+      "max_file_opening_threads=1;"
       // No log: errors come back from calls. And a log that cannot be written, on a full disk, is
       // an assertion that ends the process in Debian's 7.8.3.
       "info_log_level=HEADER_LEVEL;keep_log_file_num=1;"
@@ -164,6 +169,7 @@ Status RocksDbStore::Error(const char* action, const char* text) const {
 
 Status RocksDbStore::Open(const ColdStoreOptions& options) {
   FE_RETURN_IF_ERROR(folder_.Open(options));
+  FE_RETURN_IF_ERROR(StartProcessThreads());
   const Options defaults(rocksdb_options_create());
   rocksdb_options_set_create_if_missing(defaults.get(), options.checkpoint.empty());
   options_.reset(rocksdb_options_create());
@@ -181,7 +187,7 @@ Status RocksDbStore::Open(const ColdStoreOptions& options) {
             : rocksdb_open_column_families(options_.get(), folder_.data_path().c_str(), 1,
                                            &rows_name, &rows_options, &rows_, error.out());
   if (error.text() != nullptr) return Error("open", error.text());
-  return readers_.Start(options.num_readers);
+  return readers_.Start("to read cold store " + path(), options.num_readers);
 }
 
 Status RocksDbStore::Get(Span<const int64_t> keys, char* values, bool* found) {
@@ -368,7 +374,14 @@ void RocksDbStore::AddStatistics(ColdStoreStatistics* statistics) const {
 extern "C" __attribute__((visibility("default"))) void fused_embedding_open_cold_store_2(
     const fused_embedding::ColdStoreOptions& options, fused_embedding::Status* status,
     fused_embedding::ColdStore** store) {
-  auto made = std::make_unique<fused_embedding::RocksDbStore>(options);
-  *status = made->Open(options);
-  if (status->ok()) *store = made.release();
+  // No exception may pass to a library with another C++ runtime.
+  try {
+    auto made = std::make_unique<fused_embedding::RocksDbStore>(options);
+    *status = made->Open(options);
+    if (status->ok()) *store = made.release();
+  } catch (const std::exception& error) {
+    *status = fused_embedding::ResourceExhausted("cannot open cold store ", options.path, ": ",
+                                                 error.what(),
+                                                 "; free memory, or raise the process's limits");
+  }
 }

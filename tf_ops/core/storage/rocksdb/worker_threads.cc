@@ -1,7 +1,9 @@
 #include "tf_ops/core/storage/rocksdb/worker_threads.h"
 
 #include <algorithm>
-#include <system_error>
+#include <utility>
+
+#include "tf_ops/core/base/threads.h"
 
 namespace fused_embedding {
 
@@ -14,14 +16,12 @@ WorkerThreads::~WorkerThreads() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-Status WorkerThreads::Start(int num_threads) {
-  try {
-    while (static_cast<int>(threads_.size()) < num_threads) {
-      threads_.emplace_back([this] { Work(); });
-    }
-  } catch (const std::system_error& error) {
-    return ResourceExhausted("cannot start thread ", threads_.size() + 1, " of ", num_threads,
-                             " that read a cold store: ", error.what(), "; ask for fewer");
+Status WorkerThreads::Start(const std::string& purpose, int num_threads) {
+  threads_.reserve(static_cast<size_t>(num_threads));
+  for (int i = 0; i < num_threads; ++i) {
+    std::thread thread;
+    FE_RETURN_IF_ERROR(StartThread(purpose, [this] { Work(); }, &thread));
+    threads_.push_back(std::move(thread));
   }
   return Status();
 }

@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -25,7 +26,7 @@ class WorkerThreads {
   WorkerThreads& operator=(const WorkerThreads&) = delete;
 
   // ResourceExhausted: the system has no more threads.
-  Status Start(int num_threads);
+  Status Start(const std::string& purpose, int num_threads);
 
   // Calls task(0) to task(num_tasks - 1), on the calling thread too; returns when all have ended.
   using Task = std::function<void(int64_t i)>;
