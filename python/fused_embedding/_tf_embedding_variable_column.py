@@ -145,7 +145,8 @@ def with_table(column: Any, initializer: Any, do_fusion: Any) -> Any:
     if checkpoint is not None:
         raise NotImplementedError(
             f"ckpt_to_load_from = {checkpoint!r} was given, but an EmbeddingVariable cannot start "
-            "from the dense variable of a checkpoint; restore it with a Saver, or upsert the rows"
+            "from the dense variable of a checkpoint; restore it with a Saver, upsert the rows, or "
+            "give its categorical column an ev_option with a CheckpointOption"
         )
     if creator is None:
         return column._replace(initializer=initializer)

@@ -8,6 +8,7 @@ which bound a table, are not DeepRec's.
 import dataclasses
 import enum
 import math
+import numbers
 from collections.abc import Callable
 from typing import Any
 
@@ -40,14 +41,56 @@ _CHECK_MODES = ("error", "warning", "ignore")
 _MAX_HASHES = 16
 
 
-def _check_positive(name: str, value: Any) -> None:
-    if not value > 0:
-        raise ValueError(f"{name} must be > 0, got {value}")
+def as_integer(name: str, value: Any, least: int = 1) -> int:
+    """A count that the table has as an int64.
+
+    Args:
+        name: Of the argument or field.
+        value: An integer, or a float that is one, as 1e6.
+        least: The least value.
+
+    Returns:
+        The integer.
+
+    Raises:
+        TypeError: If it is no integer.
+        ValueError: If it is too small or too large.
+    """
+    is_integer = isinstance(value, numbers.Integral) or hasattr(value, "__index__")
+    if not is_integer and not (isinstance(value, numbers.Real) and float(value).is_integer()):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if int(value) < least:
+        bound = "> 0" if least else ">= 0"
+        hint = "" if least else "; 0 turns it off"
+        raise ValueError(f"{name} must be {bound}, got {value}{hint}")
+    if int(value) >= 2**63:
+        raise ValueError(f"{name} must be less than 2^63, got {value}")
+    return int(value)
 
 
-def _check_not_negative(name: str, value: Any) -> None:
-    if not value >= 0:
-        raise ValueError(f"{name} must be >= 0, got {value}; 0 turns it off")
+def as_number(name: str, value: Any) -> float:
+    """A number that is not NaN, which no comparison would ever find small or large.
+
+    Args:
+        name: Of the argument or field.
+        value: The number.
+
+    Returns:
+        It as a float.
+
+    Raises:
+        TypeError: If it is no number.
+        ValueError: If it is NaN.
+    """
+    if not isinstance(value, numbers.Real | np.generic):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if math.isnan(value):
+        raise ValueError(f"{name} must be a number, got {value}")
+    return float(value)
+
+
+def _make_integer(option: Any, name: str, least: int = 1) -> None:
+    object.__setattr__(option, name, as_integer(name, getattr(option, name), least))
 
 
 def _check_type(name: str, value: Any, *kinds: type | None) -> None:
@@ -74,7 +117,7 @@ class InitializerOption:
     default_value_no_permission: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_positive("default_value_dim", self.default_value_dim)
+        _make_integer(self, "default_value_dim")
         if isinstance(self.initializer, np.ndarray | list):
             rows = np.asarray(self.initializer).tolist()
             hashable = tuple(tuple(row) if isinstance(row, list) else row for row in rows)
@@ -92,7 +135,7 @@ class CounterFilter:
     filter_freq: int = 0
 
     def __post_init__(self) -> None:
-        _check_not_negative("filter_freq", self.filter_freq)
+        _make_integer(self, "filter_freq", least=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,9 +158,9 @@ class CBFFilter:
     counter_type: tf.DType = tf.uint64
 
     def __post_init__(self) -> None:
-        _check_not_negative("filter_freq", self.filter_freq)
-        _check_not_negative("max_element_size", self.max_element_size)
-        probability = self.false_positive_probability
+        _make_integer(self, "filter_freq", least=0)
+        _make_integer(self, "max_element_size", least=0)
+        probability = as_number("false_positive_probability", self.false_positive_probability)
         if probability != -1 and not 0 < probability < 1:
             raise ValueError(
                 f"false_positive_probability must be in (0, 1), or -1 for exact counters, got "
@@ -155,7 +198,7 @@ class GlobalStepEvict:
 
     def __post_init__(self) -> None:
         if self.steps_to_live is not None:
-            _check_not_negative("steps_to_live", self.steps_to_live)
+            _make_integer(self, "steps_to_live", least=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,19 +211,46 @@ class L2WeightEvict:
 
     l2_weight_threshold: float = -1.0
 
+    def __post_init__(self) -> None:
+        as_number("l2_weight_threshold", self.l2_weight_threshold)
+
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointOption:
-    """Where the variable's first content comes from.
+    """Which checkpoint the variable's first content comes from.
 
-    This release has none of it: a variable with a field set is refused. Restore with
-    tf.compat.v1.train.Saver or tf.train.Checkpoint.
+    It is one of tf.compat.v1.train.Saver or fe.train.Saver. Eagerly a variable is loaded when it is
+    made, in a TF1 graph by tf.compat.v1.global_variables_initializer(), after
+    `fe.compat.install()`.
+
+    Attributes:
+        ckpt_to_load_from: Prefix of the checkpoint, or folder of its latest one; None: no load.
+        tensor_name_in_ckpt: Name of the table in it; None: the variable's.
+        always_load_from_specific_ckpt: Whether a Saver that restores the variable loads it from
+            that checkpoint as well, in place of its own.
+        init_data_source: Must be None.
     """
 
     ckpt_to_load_from: str | None = None
     tensor_name_in_ckpt: str | None = None
     always_load_from_specific_ckpt: bool = False
     init_data_source: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.init_data_source is not None:
+            raise NotImplementedError(
+                f"init_data_source = {self.init_data_source!r} was given, but this release reads "
+                "no such sources; read the keys and rows, and pass them to the variable's upsert()"
+            )
+        needed = {
+            "tensor_name_in_ckpt": self.tensor_name_in_ckpt,
+            "always_load_from_specific_ckpt": self.always_load_from_specific_ckpt,
+        }
+        given = [name for name, value in needed.items() if value]
+        if given and self.ckpt_to_load_from is None:
+            raise ValueError(
+                f"{', '.join(given)} was given without ckpt_to_load_from, the checkpoint; pass both"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,7 +294,7 @@ class EmbeddingVariableOption:
         _check_type("storage_option", self.storage_option, StorageOption)
         _check_type("init_option", self.init_option, InitializerOption)
         if self.max_capacity is not None:
-            _check_positive("max_capacity", self.max_capacity)
+            _make_integer(self, "max_capacity")
             if self.storage_option.is_on_ssd:
                 raise ValueError(
                     f"max_capacity = {self.max_capacity} was given with a tier on an SSD, but such "
@@ -288,15 +358,9 @@ def table_attributes(
         Attrs by name; `initializer_matrix` is a numpy array.
 
     Raises:
-        NotImplementedError: If `option.ckpt` asks for anything.
         ValueError: See `fused_embedding.initializers.table_initializer`.
         TypeError: See there.
     """
-    if option.ckpt not in (None, CheckpointOption()):
-        raise NotImplementedError(
-            f"ckpt = {option.ckpt} was given for {name!r}, but this release cannot load one "
-            "variable from a checkpoint of its own; restore with tf.compat.v1.train.Saver"
-        )
     init = option.init_option
     if init.initializer is not None and initializer is not None:
         logging.warning(

@@ -6,9 +6,13 @@ from typing import Any
 import tensorflow as tf
 
 from fused_embedding._tf_private import global_seed
-from fused_embedding.checkpoint import hook
+from fused_embedding.checkpoint import first_content, hook
 from fused_embedding.checkpoint.saveable import EmbeddingVariableSaveable
-from fused_embedding.embedding_options import EmbeddingVariableOption, table_attributes
+from fused_embedding.embedding_options import (
+    EmbeddingVariableOption,
+    as_integer,
+    table_attributes,
+)
 from fused_embedding.embedding_partitions import PartitionedEmbeddingVariable
 from fused_embedding.embedding_variable import EmbeddingVariable, Partition
 from fused_embedding.placement import placed_as_variable
@@ -64,7 +68,7 @@ def get_embedding_variable(
     Raises:
         ValueError: For a dim < 1, an unknown strategy, a name that exists or does not exist against
             the scope's `reuse`, or that exists with other options.
-        TypeError: For other dtypes.
+        TypeError: For other dtypes, and a dim that is no integer.
         NotImplementedError: In the scope of tf.distribute.ParameterServerStrategy.
 
     >>> table = fe.get_embedding_variable("users", embedding_dim=4)
@@ -72,7 +76,8 @@ def get_embedding_variable(
     TensorShape([2, 4])
     """
     key_dtype, value_dtype = tf.as_dtype(key_dtype), tf.as_dtype(value_dtype)
-    _check(embedding_dim, key_dtype, value_dtype, partition_strategy)
+    embedding_dim = as_integer("embedding_dim", embedding_dim)
+    _check(key_dtype, value_dtype, partition_strategy)
     option = ev_option or EmbeddingVariableOption()
     if not isinstance(option, EmbeddingVariableOption):
         raise TypeError(f"ev_option must be an fe.EmbeddingVariableOption, got {ev_option!r}")
@@ -101,7 +106,9 @@ def get_embedding_variable(
                 )
 
         if tf.executing_eagerly():
-            return _make(full_name, num_partitions, make_part)
+            made = _make(full_name, num_partitions, make_part)
+            first_content.load(_parts(made))
+            return made
         existing = _existing(full_name, scope.reuse)
         if existing is not None:
             _check_same(existing, attributes, key_dtype, num_partitions)
@@ -109,14 +116,11 @@ def get_embedding_variable(
         made = _make(full_name, num_partitions, make_part)
         _store()[full_name] = made
         _add_to_collections(made, trainable, collections)
+        first_content.load(_parts(made))
         return made
 
 
-def _check(
-    embedding_dim: int, key_dtype: tf.DType, value_dtype: tf.DType, partition_strategy: str
-) -> None:
-    if embedding_dim < 1:
-        raise ValueError(f"embedding_dim must be > 0, got {embedding_dim}")
+def _check(key_dtype: tf.DType, value_dtype: tf.DType, partition_strategy: str) -> None:
     if key_dtype not in (tf.int32, tf.int64):
         raise TypeError(
             f"key_dtype must be int64 or int32, got {key_dtype.name}; hash strings with "

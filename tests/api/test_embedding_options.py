@@ -69,6 +69,13 @@ def test_defaults_are_deeprecs():
         assert {name: getattr(option, name) for name in names} == fields, kind
 
 
+def test_numbers_of_other_types_make_the_same_option():
+    assert fe.CounterFilter(np.int32(3)) == fe.CounterFilter(3.0) == fe.CounterFilter(3)
+    option = fe.EmbeddingVariableOption(max_capacity=1e6)
+    assert isinstance(option.max_capacity, int)
+    assert option.max_capacity == 1000000
+
+
 ERRORS = {
     "dim": (
         ValueError,
@@ -98,6 +105,42 @@ ERRORS = {
     ),
     "size": (ValueError, "max_element_size must be >= 0", fe.CBFFilter, {"max_element_size": -1}),
     "steps": (ValueError, "steps_to_live must be >= 0", fe.GlobalStepEvict, {"steps_to_live": -1}),
+    "freq too large": (
+        ValueError,
+        r"filter_freq must be less than 2\^63, got 9223372036854775808",
+        fe.CounterFilter,
+        {"filter_freq": 2**63},
+    ),
+    "freq type": (
+        TypeError,
+        "filter_freq must be an integer, got '3'",
+        fe.CounterFilter,
+        {"filter_freq": "3"},
+    ),
+    "steps type": (
+        TypeError,
+        "steps_to_live must be an integer, got 0.5",
+        fe.GlobalStepEvict,
+        {"steps_to_live": 0.5},
+    ),
+    "norm": (
+        ValueError,
+        "l2_weight_threshold must be a number, got nan",
+        fe.L2WeightEvict,
+        {"l2_weight_threshold": float("nan")},
+    ),
+    "norm type": (
+        TypeError,
+        "l2_weight_threshold must be a number, got '1'",
+        fe.L2WeightEvict,
+        {"l2_weight_threshold": "1"},
+    ),
+    "capacity type": (
+        TypeError,
+        "max_capacity must be an integer, got 1.5",
+        fe.EmbeddingVariableOption,
+        {"max_capacity": 1.5},
+    ),
     "evict": (
         TypeError,
         "evict_option must be one of fe.GlobalStepEvict, fe.L2WeightEvict, None, got 5",
@@ -345,15 +388,6 @@ def test_expiry_is_read_from_either_option():
     assert [option.steps_to_live for option in (by_steps, by_norm, neither)] == [5, 0, 0]
     norms = [option.l2_weight_threshold for option in (by_steps, by_norm, neither)]
     assert norms == [-1.0, 0.25, -1.0]
-
-
-@pytest.mark.parametrize(
-    "field", [{"ckpt_to_load_from": "x"}, {"init_data_source": "x"}, {"tensor_name_in_ckpt": "x"}]
-)
-def test_content_from_another_checkpoint_is_refused(field):
-    attributes(ckpt=fe.CheckpointOption())
-    with pytest.raises(NotImplementedError, match=r"CheckpointOption.*'table'.*Saver"):
-        attributes(ckpt=fe.CheckpointOption(**field))
 
 
 def test_options_survive_json():

@@ -191,6 +191,13 @@ def test_a_filtered_key_has_no_gradient(filter_option):
         assert values.tolist() == [[1 - 3.0] * 2]
 
 
+def test_a_batch_with_more_keys_than_a_table_that_evicts_has_rows():
+    variable = make(ev_option=options(max_capacity=3, eviction="lru"))
+    message = "1 keys do not fit .* all of them used by the same batch and so not evicted; raise it"
+    with pytest.raises(tf.errors.ResourceExhaustedError, match=message):
+        look_up(variable, [1, 2, 3, 4])
+
+
 @pytest.mark.parametrize("check_mode", ["error", "warning", "ignore"])
 def test_a_full_table(check_mode):
     variable = make(ev_option=options(max_capacity=3, check_mode=check_mode))
@@ -313,6 +320,7 @@ def test_an_option_of_another_type_is_an_error():
     [
         ({"dim": 0}, ValueError, "embedding_dim must be > 0, got 0"),
         ({"dim": -1}, ValueError, "embedding_dim must be > 0, got -1"),
+        ({"dim": "16"}, TypeError, "embedding_dim must be an integer, got '16'"),
         ({"key_dtype": tf.string}, TypeError, "key_dtype must be int64 or int32, got string"),
         ({"key_dtype": tf.uint64}, TypeError, "key_dtype must be int64 or int32"),
         ({"value_dtype": tf.int32}, TypeError, "value_dtype must be one of float32"),

@@ -129,6 +129,9 @@ def test_savers_and_hooks_of_deeprec(tmp_path):
         assert not isinstance(stock, fe.train.Saver)
         assert isinstance(stock, tf1.train.Saver)
 
+        assert "__init__" not in vars(tf1.train.Saver)  # the patch for tables is on stock's class
+        assert fe.train.Saver.__bases__ == (type(stock),)
+
         class OwnSaver(tf1.train.Saver):
             pass
 

@@ -25,11 +25,13 @@ from fused_embedding.embedding_partitions import PartitionedEmbeddingVariable
 from fused_embedding.embedding_variable import EmbeddingVariable
 
 _PATCHED = "_fused_embedding_stock"
+# Held, as fe.compat.install puts a class of its own in its place.
+_Saver = tf.compat.v1.train.Saver
 
 
 def install() -> None:
     """Patches all, once."""
-    _patch(tf.compat.v1.train.Saver, "__init__", _wrap_init)
+    _patch(_Saver, "__init__", _wrap_init)
     _patch(MultiDeviceSaver, "save", _wrap_save)
     _patch(MultiDeviceSaver, "restore", _wrap_restore)
     _patch(tf.compat.v1.saved_model.Builder, "_tag_and_add_meta_graph", _wrap_add_meta_graph)

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from fused_embedding import readiness
 from fused_embedding._tf_private import SaveableObject, SaveSpec
+from fused_embedding.checkpoint import first_content
 from fused_embedding.checkpoint.content import (
     CONTENT_NAMES,
     content_dtypes,
@@ -58,4 +59,7 @@ class EmbeddingVariableSaveable(SaveableObject):
         """The operation that replaces the content of all partitions."""
         for part in self.parts:
             readiness.wait_for_restore(part.handle)
+        operation = first_content.instead_of_restoring(self.parts)
+        if operation is not None:
+            return operation
         return import_whole(self.parts, dict(zip(CONTENT_NAMES, restored_tensors, strict=True)))

@@ -26,6 +26,7 @@ from fused_embedding import (
 )
 from fused_embedding._tf_input_layer import input_layer_of_groups
 from fused_embedding._tf_sequence_input_layer import sequence_input_layer
+from fused_embedding.checkpoint import first_content
 from fused_embedding.compat import deeprec_absent, deeprec_saving
 
 __all__ = ["install", "uninstall"]
@@ -126,6 +127,11 @@ def _additions() -> list[tuple[Any, dict[str, Any]]]:
     stock_embedding_ops = importlib.import_module("tensorflow.python.ops.embedding_ops")
     options = {name: getattr(embedding_options, name) for name in embedding_options.__all__}
     variables = {"get_embedding_variable": get_embedding_variable}
+    variables_module = importlib.import_module("tensorflow.python.ops.variables")
+    stock_initializer = variables_module.global_variables_initializer
+    initializers = {
+        "global_variables_initializer": first_content.loading_initializer(stock_initializer)
+    }
     modules = _import_shims(options)
     columns = _public(feature_column)
     columns["input_layer"] = input_layer_of_groups  # ours fuses columns of no group as well
@@ -135,12 +141,13 @@ def _additions() -> list[tuple[Any, dict[str, Any]]]:
         (stock_embedding_ops, _fused_lookups()),
         *_column_modules(),
         (importlib.import_module("tensorflow.python.ops.variable_scope"), variables),
-        (importlib.import_module("tensorflow.python.ops.variables"), options),
+        (variables_module, {**options, **initializers}),
     ]
     tf1_names = {
         **deeprec_absent.TF,
         **options,
         **variables,
+        **initializers,
         "contrib": modules["tensorflow.contrib"],
         # DeepRec's `tensorflow` is the package itself: import tensorflow.python.x as y
         "python": python,

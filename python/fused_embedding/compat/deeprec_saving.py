@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from fused_embedding import train
+from fused_embedding.train.saver import Saver as IncrementalSaver  # before `install`
 
 v1 = tf.compat.v1
 
@@ -35,7 +35,7 @@ class _SaverType(type):
                 )
             return super().__call__(*args, **kwargs)
         if incremental_save_restore:
-            return train.Saver(*args, incremental=True, **kwargs)
+            return IncrementalSaver(*args, incremental=True, **kwargs)
         return _StockSaver(*args, **kwargs)
 
     def __instancecheck__(cls, instance: Any) -> bool:
@@ -64,7 +64,7 @@ class Scaffold(tf.compat.v1.train.Scaffold):
         """As tf.compat.v1.train.Scaffold.finalize, which takes the Saver of the collection."""
         savers = v1.GraphKeys.SAVERS
         if self._is_incremental and self.saver is None and not v1.get_collection(savers):
-            saver = train.Saver(sharded=True, allow_empty=True, incremental=True)
+            saver = IncrementalSaver(sharded=True, allow_empty=True, incremental=True)
             v1.add_to_collection(savers, saver)
         super().finalize()
         return self

@@ -106,7 +106,7 @@ def sparse_column_with_embedding(
     Raises:
         ValueError: If `steps_to_live` and an `ev_option` with an `evict_option` are given; see also
             `categorical_column_with_embedding`.
-        NotImplementedError: If `init_data_source` is given, when the table is made.
+        NotImplementedError: If `init_data_source` is given.
     """
     option = ev_option or EmbeddingVariableOption(ht_partition_num=ht_partition_num)
     if init_data_source is not None:

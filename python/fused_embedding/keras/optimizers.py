@@ -253,10 +253,13 @@ def _refuse_tables(optimizer: Any, variables: list[Any]) -> None:
     if tables:
         check_no_strategy(tables[0])  # first: the advice below would lead to this error
     if tables and not is_trainer:
-        raise NotImplementedError(
-            f"{title} cannot train the EmbeddingVariable {tables[0].name!r}; compile the model "
-            "with fe.keras.wrap(optimizer)"
-        )
+        problem = f"{title} cannot train the EmbeddingVariable {tables[0].name!r}"
+        advice = "compile the model with fe.keras.wrap(optimizer)"
+        try:
+            step_of(optimizer)
+        except NotImplementedError:  # fe.keras.wrap would refuse it as well
+            advice += f", where optimizer is one of {', '.join(RULES)} of Keras"
+        raise NotImplementedError(f"{problem}; {advice}")
     frozen = [t for t in _tables_nobody_trains() if not any(t is given for given in tables)]
     if frozen:
         raise NotImplementedError(

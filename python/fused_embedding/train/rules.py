@@ -124,7 +124,7 @@ def step_of(optimizer: Any, variable_name: str) -> Callable[[Any, Any], Step]:
         if not changed:
             return RULES[base]
         reason = f"it overrides {changed[0]} of {base.__name__}, which a table would not call"
-    names = ", ".join(known.__name__ for known in RULES)
+    names = ", ".join(dict.fromkeys(known.__name__ for known in RULES))  # stock's and ours
     raise NotImplementedError(
         f"{cls.__module__}.{cls.__name__} cannot train the EmbeddingVariable {variable_name!r}: "
         f"{reason}; use one of {names}, or leave the variable out of its var_list and train it "

@@ -12,7 +12,7 @@ from fused_embedding._tf_private import (
     SaveSpec,
     SessionInterface,
 )
-from fused_embedding.checkpoint import side_files, unfinished
+from fused_embedding.checkpoint import first_content, side_files, unfinished
 from fused_embedding.checkpoint.saveable import EmbeddingVariableSaveable
 from fused_embedding.checkpoint.series import Series
 from fused_embedding.checkpoint.side_files import Continued, Drawn
@@ -39,6 +39,9 @@ class _StreamedSaveable(SaveableObject):
         )
 
     def restore(self, restored_tensors: Sequence[tf.Tensor], restored_shapes: Any) -> tf.Operation:
+        operation = first_content.instead_of_restoring(self._parts)
+        if operation is not None:
+            return operation
         return tf.group(side_files.restore(self._parts, self.checkpoint, restored_tensors[0]))
 
 

@@ -51,11 +51,15 @@ Status CheckNotNegative(const char* name, Span<const T> numbers, int64_t num_key
   return Status();
 }
 
-Status Refused(int64_t num_refused, int64_t max_capacity) {
-  return ResourceExhausted(num_refused,
-                           " keys do not fit into a table of max_capacity = ", max_capacity,
-                           " rows; raise it, choose an eviction policy, expire rows, or set "
-                           "check_mode to warning or ignore");
+Status Refused(int64_t num_refused, const TableConfig& config) {
+  // No policy evicts the rows that a batch itself uses.
+  const char* advice = config.eviction == EvictionPolicy::kNone
+                           ? " rows; raise it, choose an eviction policy, expire rows, or set "
+                             "check_mode to warning or ignore"
+                           : " rows, all of them used by the same batch and so not evicted; raise "
+                             "it, use smaller batches, or set check_mode to warning or ignore";
+  return ResourceExhausted(
+      num_refused, " keys do not fit into a table of max_capacity = ", config.max_capacity, advice);
 }
 
 // The first of the shards' errors, in the order of their numbers.
@@ -221,7 +225,7 @@ Status EmbeddingTable::RunWhole(const BatchRouting& routing, const Occurrences* 
           num_refused += shard->CountRefusals(keys, occurrences);
           return Status();
         }));
-    if (num_refused > 0) return Refused(num_refused, config_.max_capacity);
+    if (num_refused > 0) return Refused(num_refused, config_);
     return ForEachKeyedShard(shards_, routing, body);
   });
 }
@@ -245,7 +249,7 @@ Status EmbeddingTable::FindOrInsert(const CpuExec& exec, const LookupInput& in, 
   out->num_refused = num_refused;
   // Found out too late where memory was short.
   const bool is_error = num_refused > 0 && config_.check_mode == CheckMode::kError;
-  return is_error ? Refused(num_refused, config_.max_capacity) : Status();
+  return is_error ? Refused(num_refused, config_) : Status();
 }
 
 Status EmbeddingTable::Find(const CpuExec& exec, const LookupInput& in, LookupOutput* out) {
