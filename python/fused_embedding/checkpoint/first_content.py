@@ -70,9 +70,7 @@ def loading_initializer(stock: Callable[[], Any]) -> Callable[[], Any]:
 
 def _load_operation(parts: Sequence[EmbeddingVariable], option: CheckpointOption) -> tf.Operation:
     path = os.fspath(option.ckpt_to_load_from or "")
-    prefix = tf.train.latest_checkpoint(path) if os.path.isdir(path) else path
-    if not prefix or not tf.io.gfile.exists(f"{prefix}.index"):
-        raise ValueError(f"ckpt_to_load_from = {path!r} is no checkpoint, nor a folder with one")
+    prefix = _prefix(path)
     reader = tf.train.load_checkpoint(prefix)
     name = option.tensor_name_in_ckpt or parts[0].partition.whole_name
     if reader.has_tensor(f"{name}-files"):
@@ -93,6 +91,14 @@ def _load_operation(parts: Sequence[EmbeddingVariable], option: CheckpointOption
         dtypes=[dtypes[column] for column in CONTENT_NAMES],
     )
     return tf.group(import_whole(parts, dict(zip(CONTENT_NAMES, restored, strict=True))))
+
+
+def _prefix(path: str) -> str:
+    """Prefix of the checkpoint that `path` names."""
+    prefix = tf.train.latest_checkpoint(path) if tf.io.gfile.isdir(path) else path
+    if prefix and tf.io.gfile.exists(f"{prefix}.index"):
+        return prefix
+    raise ValueError(f"ckpt_to_load_from = {path!r} is no checkpoint, nor a folder with one")
 
 
 def _tables_of(reader: Any) -> list[str]:
