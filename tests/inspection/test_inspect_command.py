@@ -1,6 +1,7 @@
 """python -m fused_embedding inspect: every field, of every kind of checkpoint, and damage."""
 
 import collections
+import io
 import os
 import pathlib
 import subprocess
@@ -25,6 +26,7 @@ from checkpoint.saved_tables import (
     parts_of,
     train_step,
 )
+from convert import deeprec_files
 from fused_embedding.demo import extras
 from fused_embedding.inspection import inspect_command, report
 from fused_embedding.inspection.checkpoint_tables import (
@@ -191,7 +193,7 @@ def test_the_global_step_is_now(tmp_path):
 def test_a_checkpoint_without_tables(tmp_path, capsys):
     path = tf.train.Checkpoint(dense=tf.Variable([1.0])).save(str(tmp_path / "ckpt"))
     assert inspect_command.inspect(path) == 0
-    assert "tables 0, damaged 0" in capsys.readouterr().out
+    assert "tables 0, damaged 0; it has ordinary variables only" in capsys.readouterr().out
 
 
 def test_names_that_are_like_those_of_tables(tmp_path):
@@ -410,3 +412,56 @@ def test_the_commands_of_the_documentation(tmp_path):
     assert "DAMAGED" in done.stdout
     done = run("inspect", "--help")
     assert "--report" in done.stdout
+
+
+def saved_tensors(tmp_path):
+    """Tensors of a table that the stock Saver would write."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        table = fe.get_embedding_variable("users", 2)
+        session.run(table.upsert([1, 2], [[1.0, 2.0], [3.0, 4.0]]))
+        return deeprec_files.read(v1.train.Saver().save(session, str(tmp_path / "saved")))
+
+
+def test_names_cannot_reach_the_terminal(tmp_path, capsys):
+    """Colours, bells, line feeds and text from right to left are shown as escapes."""
+    evil = "a\x1b[31mred\x07\r\n\u202e"
+    tensors = {k.replace("users", evil): v for k, v in saved_tensors(tmp_path).items()}
+    deeprec_files.write(str(tmp_path / "evil"), tensors)
+    assert inspect_command.inspect(str(tmp_path / "evil")) == 0
+    output = capsys.readouterr().out
+    assert output.startswith("a\\x1b[31mred\\x07\\r\\n\\u202e\n  rows        2\n")
+    assert not set(output) & set("\x1b\x07\r\u202e")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"values": np.zeros([1, 2], np.float32)},
+        {"values": np.float32(1)},
+        {"frequencies": np.zeros([3], np.int64)},
+        {"slot_names": np.array([b"\xff"])},
+        {"slot_widths": np.array([b"x"])},
+        {"step": np.zeros([2], np.int64)},
+    ],
+)
+def test_tensors_of_another_kind_are_damage(tmp_path, capsys, change):
+    tensors = saved_tensors(tmp_path) | {f"users-{name}": value for name, value in change.items()}
+    deeprec_files.write(str(tmp_path / "crafted"), tensors)
+    assert inspect_command.inspect(str(tmp_path / "crafted")) == 1
+    assert "users\n  DAMAGED     " in capsys.readouterr().out
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("stream", [Terminal, io.StringIO])
+def test_a_bar_on_a_terminal_alone(tmp_path, capsys, monkeypatch, stream):
+    pytest.importorskip("tqdm")
+    deeprec_files.write(str(tmp_path / "saved"), saved_tensors(tmp_path))
+    stderr = stream()
+    monkeypatch.setattr("sys.stderr", stderr)
+    assert inspect_command.inspect(str(tmp_path / "saved")) == 0
+    assert ("inspected" in stderr.getvalue()) == stderr.isatty()
+    assert "inspected" not in capsys.readouterr().out

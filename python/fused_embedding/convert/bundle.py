@@ -44,7 +44,7 @@ class Bundle:
             )
         try:
             self._reader = tf.train.load_checkpoint(self.prefix)
-        except (tf.errors.OpError, RuntimeError, ValueError) as error:
+        except (tf.errors.OpError, RuntimeError, ValueError, IndexError) as error:
             raise self._damaged("the index", error) from error
         self.shapes: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
         self.dtypes: dict[str, tf.DType] = self._reader.get_variable_to_dtype_map()

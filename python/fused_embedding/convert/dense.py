@@ -1,5 +1,6 @@
 """Stock variables: row number = key. Slots are variables of their own, named as stock has them."""
 
+import difflib
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -14,12 +15,15 @@ from fused_embedding.convert.bundle import Bundle
 from fused_embedding.convert.table import ConvertError, Found, Table, check_values
 
 
-def find(bundle: Bundle, names: Sequence[str], accumulator: float, step: int) -> Found:
+def find(
+    bundle: Bundle, names: Sequence[str], used_by_tables: set[str], accumulator: float, step: int
+) -> Found:
     """The variables `names`, which are to become tables, with their slots.
 
     Args:
         bundle: The checkpoint.
         names: Of variables.
+        used_by_tables: Tensors that are parts of tables, which no name can mean.
         accumulator: Initial value of the optimizers' accumulators.
         step: Version of all rows.
 
@@ -30,9 +34,12 @@ def find(bundle: Bundle, names: Sequence[str], accumulator: float, step: int) ->
     for name in names:
         tensor = name if name in bundle.shapes else name + VALUE
         if tensor not in bundle.shapes:
+            others = candidates(bundle, used_by_tables)
+            close = difflib.get_close_matches(name, others, n=1)
+            meant = f" (is {close[0]!r} meant?)" if close else ""
             raise ConvertError(
-                f"--tables names {name!r}, which is not in the checkpoint; variables with rows "
-                f"are: {', '.join(candidates(bundle)) or 'none'}"
+                f"--tables names {name!r}, which is not in {bundle.prefix!r}{meant}; variables "
+                f"with rows there are: {', '.join(others) or 'none'}"
             )
         of_table = {
             other.removeprefix(f"{name}/"): other
@@ -46,13 +53,14 @@ def find(bundle: Bundle, names: Sequence[str], accumulator: float, step: int) ->
     return Found(tables, used)
 
 
-def candidates(bundle: Bundle) -> list[str]:
-    """Names of variables that could become tables."""
-    return sorted(
+def candidates(bundle: Bundle, used_by_tables: set[str]) -> list[str]:
+    """Names of variables that could become tables: no parts of tables, no slots of variables."""
+    with_rows = {
         name.removesuffix(VALUE)
         for name, shape in bundle.shapes.items()
-        if len(shape) == 2 and bundle.dtypes[name].is_floating
-    )
+        if len(shape) == 2 and bundle.dtypes[name].is_floating and name not in used_by_tables
+    }
+    return sorted(name for name in with_rows if not slots.owner_of(name, with_rows - {name}))
 
 
 def _read(
@@ -114,23 +122,29 @@ def _first_values(table: Table, keys: np.ndarray) -> Any:
     if not kind or not keys.size:
         return 0
     parameters = table.rest["initializer_parameters"]
-    handle = raw_ops.EmbeddingVariableHandle(
-        shared_name=f"convert/{table.name}",
-        dtype=tf.as_dtype(table.values.dtype),
-        dim=table.dim,
-        seed=int(table.rest["seed"]),
-        initializer=kind,
-        initializer_a=float(parameters[0]),
-        initializer_b=float(parameters[1]),
-        initializer_matrix=table.rest["initializer_matrix"].tobytes(),
-    )
-    found = raw_ops.EmbeddingVariableLookup(
-        resource=handle,
-        keys=keys,
-        counts=tf.zeros([0], tf.int32),
-        step=tf.constant(-1, tf.int64),
-        insert=False,
-        dtype=tf.as_dtype(table.values.dtype),
-    )
+    try:
+        handle = raw_ops.EmbeddingVariableHandle(
+            shared_name=f"convert/{table.name}",
+            dtype=tf.as_dtype(table.values.dtype),
+            dim=table.dim,
+            seed=int(table.rest["seed"]),
+            initializer=kind,
+            initializer_a=float(parameters[0]),
+            initializer_b=float(parameters[1]),
+            initializer_matrix=table.rest["initializer_matrix"].tobytes(),
+        )
+        found = raw_ops.EmbeddingVariableLookup(
+            resource=handle,
+            keys=keys,
+            counts=tf.zeros([0], tf.int32),
+            step=tf.constant(-1, tf.int64),
+            insert=False,
+            dtype=tf.as_dtype(table.values.dtype),
+        )
+    except tf.errors.OpError as error:
+        raise ConvertError(
+            f"the initializer of table {table.name!r} is not usable: {error.message}; the "
+            "checkpoint is damaged, save it again"
+        ) from error
     tf.raw_ops.DestroyResourceOp(resource=handle)
     return found.embeddings.numpy()

@@ -7,7 +7,7 @@ from absl import flags, logging
 from fused_embedding.convert import destination
 from fused_embedding.convert.source import Source, open_source
 from fused_embedding.convert.table import ConvertError
-from fused_embedding.demo import extras
+from fused_embedding.terminal import printable, progress
 
 _TO = flags.DEFINE_enum(
     "to",
@@ -41,23 +41,16 @@ def main(argv: Sequence[str]) -> int:
         source = open_source(argv[1], _TABLES.value, _INCREMENTAL.value, _ACCUMULATOR.value)
         lines = _convert(source, argv[2], num_rows)
     except (ConvertError, OSError) as error:
-        logging.error("%s", error)
+        logging.error("%s", printable(str(error)))
         return 2
-    print("\n".join([*lines, f"written: {argv[2]}"]))
+    print("\n".join([*map(printable, lines), f"written: {argv[2]}"]))
     return 0
 
 
 def _convert(source: Source, path: str, num_rows: dict[str, int]) -> list[str]:
-    if not extras.is_installed("tqdm"):
-        return destination.write(source, path, _TO.value, num_rows, lambda name: None)
     total = len(source.tables) + len(source.others)
-    with extras.load("tqdm").tqdm(total=total, unit="tensor", desc="converted") as bar:
-
-        def show(name: str) -> None:
-            bar.update()
-            bar.set_postfix_str(name)
-
-        return destination.write(source, path, _TO.value, num_rows, show)
+    with progress(total, "tensor", "converted") as bar:
+        return destination.write(source, path, _TO.value, num_rows, bar.advance)
 
 
 def _parse_num_rows(given: Sequence[str]) -> dict[str, int]:

@@ -3,12 +3,12 @@
 import dataclasses
 import functools
 import glob
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fused_embedding.convert import deeprec, dense, ours, recommenders_addons
 from fused_embedding.convert.bundle import Bundle
-from fused_embedding.convert.table import ConvertError, Table
+from fused_embedding.convert.table import ConvertError, Table, checked
 
 _GLOBAL_STEP = "global_step"
 _CHANGED_ROWS = "-sparse_incr_keys"  # of a variable, in an incremental checkpoint
@@ -44,24 +44,31 @@ def open_source(
         ConvertError: If there is nothing to convert, or something is missing.
     """
     if recommenders_addons.is_folder(path):
-        return Source(dict(recommenders_addons.find_files(path, accumulator).tables))
+        if dense_names:
+            raise ConvertError(
+                f"--tables names variables of a checkpoint, but {path!r} is a folder of tables of "
+                "recommenders-addons: leave --tables away"
+            )
+        return Source(_checked(path, recommenders_addons.find_files(path, accumulator).tables))
     bundle = Bundle(path)
     incremental = Bundle(incremental_path) if incremental_path else None
     step = _step_of(incremental or bundle) or _step_of(bundle)
     defaults = deeprec.Defaults(accumulator, step)
     of_ours = ours.find(bundle)
     of_deeprec = deeprec.find(bundle, incremental, of_ours.tensors, defaults)
-    of_dense = dense.find(bundle, dense_names, accumulator, step)
-    known = of_ours.tensors | of_deeprec.tensors | of_dense.tensors
+    of_others = of_ours.tensors | of_deeprec.tensors
+    _refuse_tables(bundle, dense_names, {**of_ours.tables, **of_deeprec.tables})
+    of_dense = dense.find(bundle, dense_names, of_others, accumulator, step)
+    known = of_others | of_dense.tensors
     of_addons = recommenders_addons.find(bundle, known, accumulator, step)
     found = (of_ours, of_deeprec, of_dense, of_addons)
     source = Source()
     for part in found:
-        source.tables |= part.tables
+        source.tables |= _checked(bundle.prefix, part.tables)
     if not source.tables:
         raise ConvertError(
             f"{bundle.prefix!r} has no table: name the variables that are to become tables with "
-            f"--tables; those with rows are: {', '.join(dense.candidates(bundle)) or 'none'}"
+            f"--tables; those with rows are: {', '.join(dense.candidates(bundle, set())) or 'none'}"
         )
     _add_others(source, bundle, incremental, known | of_addons.tensors)
     if glob.glob(f"{glob.escape(bundle.prefix)}-*-ssd_record.index"):
@@ -69,8 +76,23 @@ def open_source(
     return source
 
 
+def _checked(
+    path: str, tables: Mapping[str, Callable[[], Table]]
+) -> dict[str, Callable[[], Table]]:
+    return {name: checked(path, name, read) for name, read in tables.items()}
+
+
+def _refuse_tables(bundle: Bundle, dense_names: Sequence[str], tables: Mapping[str, Any]) -> None:
+    for name in dense_names:
+        if name in tables and name not in bundle.shapes:
+            raise ConvertError(
+                f"--tables names {name!r}, which is a table in {bundle.prefix!r} already, and is "
+                "converted as one: leave it out of --tables, which is for ordinary variables"
+            )
+
+
 def _step_of(bundle: Bundle) -> int:
-    has_step = bundle.shapes.get(_GLOBAL_STEP) == []
+    has_step = bundle.shapes.get(_GLOBAL_STEP) == [] and bundle.dtypes[_GLOBAL_STEP].is_integer
     return max(int(bundle.read(_GLOBAL_STEP)), 0) if has_step else 0
 
 

@@ -68,6 +68,62 @@ class Table:
         return np.float64 if self.values.dtype == np.float64 else np.float32
 
 
+def checked(source: str, name: str, read: Callable[[], Table]) -> Callable[[], Table]:
+    """A reader of a table that raises ConvertError for whatever a damaged source can hold.
+
+    A bundle may have any tensor under any name, of any type and shape. What a format's reader
+    takes for granted is therefore an error of the source here, in one place, and not a traceback.
+
+    Args:
+        source: Path of the source.
+        name: Of the table.
+        read: Reads it.
+
+    Returns:
+        Reads and checks it.
+    """
+
+    def read_and_check() -> Table:
+        try:
+            table = read()
+            _check_content(table)
+        except ConvertError:
+            raise
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise ConvertError(
+                f"table {name!r} of {source!r} cannot be read ({type(error).__name__}: {error}): "
+                "a tensor of it has another type or shape than its format says; save the "
+                "checkpoint again"
+            ) from error
+        return table
+
+    return read_and_check
+
+
+def _check_content(table: Table) -> None:
+    """Raises ConvertError unless all columns have the rows of the keys, and types that fit."""
+    rows, rest = (len(table.keys),), table.rest
+    integers, numbers, strings = "iu", "iufV", "SO"  # V: bfloat16
+    columns = {
+        "frequencies": (table.frequencies, rows, integers),
+        "versions": (table.versions, rows, integers),
+        "filtered keys": (table.filtered, (3, *table.filtered.shape[1:2]), integers),
+        "seed": (rest.get("seed", 0), (), integers),
+        "initializer": (rest.get("initializer", b""), (), strings),
+        "initializer_parameters": (rest.get("initializer_parameters", [0.0, 0.0]), (2,), numbers),
+        "bloom_layout": (rest.get("bloom_layout", b""), (), strings),
+    }
+    for name, slot in table.slots.items():
+        columns[name] = (slot.values, (*rows, *slot.values.shape[1:2]), numbers)
+    for name, (values, shape, kinds) in columns.items():
+        got = np.asarray(values)
+        if got.shape != shape or got.dtype.kind not in kinds:
+            raise ConvertError(
+                f"{name!r} of table {table.name!r} is {got.dtype}{list(got.shape)}, which does not "
+                f"fit {len(table.keys)} keys; the checkpoint is damaged, save it again"
+            )
+
+
 class Found(NamedTuple):
     """Tables of a source, which are read one at a time.
 

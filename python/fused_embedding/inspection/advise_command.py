@@ -2,9 +2,10 @@
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from absl import flags, logging
 
@@ -20,10 +21,11 @@ from fused_embedding.inspection.advice import (
 from fused_embedding.inspection.checkpoint_tables import (
     CheckpointError,
     DamagedTable,
-    read_tables,
+    find_tables,
 )
 from fused_embedding.inspection.id_log import LogError, read_ids, sample_ids
 from fused_embedding.inspection.row_size import RowLayout, describe_bytes
+from fused_embedding.terminal import Progress, printable, progress
 
 _DIM = flags.DEFINE_integer("dim", 16, "Of a log: length of an embedding.", lower_bound=1)
 _SLOTS = flags.DEFINE_integer(
@@ -73,9 +75,9 @@ def main(argv: Sequence[str]) -> int:
         if _PLOT.value:
             draw(_PLOT.value, outcomes)
         for error in damage:
-            logging.error("%s", error)
+            logging.error("%s", printable(error))
     except CheckpointError as error:
-        logging.error("%s", error)
+        logging.error("%s", printable(str(error)))
         return 1
     except (LogError, ValueError, OSError, ImportError) as error:
         logging.error("%s", error)
@@ -101,13 +103,20 @@ def _budgets(flag: Any) -> list[float]:
 
 def _advise_on_log(path: str, settings: Settings) -> list[Outcome]:
     layout = RowLayout(_DIM.value, tf.as_dtype(_VALUE_DTYPE.value), _DIM.value * _SLOTS.value)
-    sample = sample_ids(read_ids(path), _MAX_SAMPLE.value)
+    with progress(None, "id", "read") as bar:
+        sample = sample_ids(_shown(read_ids(path), bar), _MAX_SAMPLE.value)
     advisor = LogAdvisor(sample, layout, _IDS_PER_STEP.value)
     print(
         f"{path}: {sample.num_ids:,} ids, about {advisor.num_distinct:,.0f} distinct, "
         f"{advisor.num_steps:,} steps; {len(sample.ids):,} sampled, {sample.rate:.3g} of all"
     )
-    return _print(advisor, settings)
+    return _print(advisor, settings, Progress())
+
+
+def _shown(batches: Iterator[np.ndarray], bar: Progress) -> Iterator[np.ndarray]:
+    for ids in batches:
+        yield ids
+        bar.advance(amount=len(ids))
 
 
 def _advise_on_checkpoint(
@@ -115,23 +124,28 @@ def _advise_on_checkpoint(
 ) -> tuple[dict[str, list[Outcome]], list[str]]:
     """Outcomes of the tables that can be read, and what is wrong with the others."""
     outcomes, damage = {}, []
-    for table in read_tables(path):
-        if isinstance(table, DamagedTable):
-            damage += [f"table {table.name}: {error}" for error in table.errors]
-            continue
-        advisor = FrequencyAdvisor(table)
-        print(
-            f"{table.name}: {advisor.num_ids:,} occurrences of {advisor.num_distinct:,.0f} keys, "
-            f"{advisor.num_steps:,} steps, from the frequencies in {path}"
-        )
-        outcomes[table.name] = _print(advisor, settings)
+    tables = find_tables(path)
+    with progress(len(tables), "table", "advised on") as bar:
+        for read in tables:
+            table = read()
+            bar.advance(table.name)
+            if isinstance(table, DamagedTable):
+                damage += [f"table {table.name}: {error}" for error in table.errors]
+                continue
+            advisor = FrequencyAdvisor(table)
+            bar.print(
+                f"{printable(table.name)}: {advisor.num_ids:,} occurrences of "
+                f"{advisor.num_distinct:,.0f} keys, {advisor.num_steps:,} steps, from the "
+                f"frequencies in {path}"
+            )
+            outcomes[table.name] = _print(advisor, settings, bar)
     return outcomes, damage
 
 
-def _print(advisor: Advisor, settings: Settings) -> list[Outcome]:
+def _print(advisor: Advisor, settings: Settings, bar: Progress) -> list[Outcome]:
     layout = advisor.layout
     outcomes = advise(advisor, settings)
-    print(
+    bar.print(
         f"  dim {layout.dim}, {layout.dtype.name}, {layout.slot_width} numbers of slots: "
         f"{layout.key_bytes:.0f} bytes a row with its place in the index\n"
         f"  {'option':28}{'rows':>14}{'memory':>10}{'ids':>8}{'trained':>9}{'found':>8}"
@@ -140,7 +154,7 @@ def _print(advisor: Advisor, settings: Settings) -> list[Outcome]:
     for out in outcomes:
         is_known = not math.isnan(out.found)
         found, missed = (f"{out.found:.1%}", f"{1 - out.found:.1%}") if is_known else ("-", "-")
-        print(
+        bar.print(
             f"  {_describe(out):28}{out.rows:>14,}{describe_bytes(out.num_bytes):>10}"
             f"{out.ids:>8.1%}{out.trained:>9.1%}{found:>8}{missed:>8}"
         )

@@ -5,6 +5,7 @@ both check what they read.
 """
 
 import dataclasses
+import functools
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -17,6 +18,16 @@ from fused_embedding import raw_ops
 from fused_embedding.checkpoint import object_based, side_files
 from fused_embedding.checkpoint.content import CONTENT_NAMES
 from fused_embedding.inspection.row_size import WAITING_BYTES, RowLayout
+
+# What readers of a bundle raise for tensors that are not what their names promise.
+_OTHER_ERRORS = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 class CheckpointError(Exception):
@@ -106,15 +117,21 @@ class Table:
 
 
 def read_tables(path: str) -> Iterator[Table | DamagedTable]:
-    """Reads and checks all tables of a checkpoint, one after the other.
+    """Reads and checks all tables of a checkpoint, one after the other: see `find_tables`."""
+    for read in find_tables(path):
+        yield read()
+
+
+def find_tables(path: str) -> list[Callable[[], Table | DamagedTable]]:
+    """What reads and checks the tables of a checkpoint, each when it is called.
 
     Memory: 8 bytes a key of the table that is read, or the largest tensor where it is in tensors.
 
     Args:
         path: Prefix of a checkpoint, a folder of checkpoints (the last is read), or a SavedModel.
 
-    Yields:
-        The tables, in the order of their names.
+    Returns:
+        Readers of the tables, in the order of their names.
 
     Raises:
         CheckpointError: If there is no checkpoint, or its index is damaged.
@@ -123,15 +140,22 @@ def read_tables(path: str) -> Iterator[Table | DamagedTable]:
     try:
         reader = tf.train.load_checkpoint(prefix)
         readers = _table_readers(reader, prefix)
-    except (tf.errors.OpError, ValueError) as error:
+    except (*_OTHER_ERRORS, tf.errors.OpError) as error:
         raise CheckpointError(
             f"checkpoint {prefix} cannot be read: {_message(error)}; give another one"
         ) from error
-    for name, read in sorted(readers.items()):
-        try:
-            yield read(name)
-        except _DamagedError as error:
-            yield DamagedTable(name, error.args[0])
+    return [functools.partial(_checked, name, read) for name, read in sorted(readers.items())]
+
+
+def _checked(name: str, read: "_Read") -> Table | DamagedTable:
+    try:
+        return read(name)
+    except _DamagedError as error:
+        return DamagedTable(name, error.args[0])
+    except _OTHER_ERRORS as error:
+        # A bundle may have any tensor under any name, of any type and shape.
+        what = f"a tensor has another type or shape than a table's ({error}); save it again"
+        return DamagedTable(name, [what])
 
 
 def checkpoint_prefix(path: str) -> str:
@@ -255,8 +279,22 @@ def _joined(parts: list[dict[str, np.ndarray]], frequencies: str, versions: str)
     return KeyUse(*map(np.concatenate, columns))
 
 
+# Columns with a row for each key.
+_ROWS = ("values", "slots", "frequencies", "versions")
 # Columns of a row or a key whose numbers a report does not need: checked, and dropped.
 _ONLY_CHECKED = {"keys", "values", "slots", "filtered_keys", "initializer_matrix", "bloom"}
+
+
+def _wrong_shapes(shapes: dict[str, tuple[int, ...]]) -> list[str]:
+    """Of columns that do not have a row for each key."""
+    keys = {"keys": _ROWS, "filtered_keys": ("filtered_frequencies", "filtered_versions")}
+    return [
+        f"{column} has the shape {list(shapes[column])}, but {of} {list(shapes[of])}; save the "
+        "checkpoint again"
+        for of, columns in keys.items()
+        for column in columns
+        if column in shapes and of in shapes and shapes[column][:1] != shapes[of]
+    ]
 
 
 def _of_tensors(prefix: str, reader: Any, global_step: int) -> _Read:
@@ -275,6 +313,7 @@ def _read_tensors(name: str, prefix: str, reader: Any, global_step: int) -> Tabl
         saved_bytes += tensor.nbytes
         if column not in _ONLY_CHECKED:
             kept[column] = tensor
+    errors += _wrong_shapes(shapes)
     if errors:
         raise _DamagedError(errors)
     slots = _slots(kept)

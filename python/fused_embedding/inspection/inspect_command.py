@@ -8,8 +8,9 @@ from fused_embedding.inspection import report
 from fused_embedding.inspection.checkpoint_tables import (
     CheckpointError,
     DamagedTable,
-    read_tables,
+    find_tables,
 )
+from fused_embedding.terminal import printable, progress
 
 _REPORT = flags.DEFINE_string(
     "report", None, "Also write histograms of all tables to this file, *.png or *.html."
@@ -41,21 +42,25 @@ def inspect(path: str, report_path: str | None = None) -> int:
     if report_path and not report_path.endswith((".png", ".html")):
         logging.error("--report must end in .png or .html, got %s", report_path)
         return 2
-    num_tables = num_damaged = 0
+    num_damaged = 0
     drawn: list[report.Read] = []  # without a report, one table at a time is in memory
     try:
-        for table in read_tables(path):
-            print(report.as_text(table), flush=True)
-            num_tables += 1
-            num_damaged += isinstance(table, DamagedTable)
-            drawn += [table] if report_path else []
+        tables = find_tables(path)
+        with progress(len(tables), "table", "inspected") as bar:
+            for read in tables:
+                table = read()
+                bar.print(report.as_text(table))
+                bar.advance(table.name)
+                num_damaged += isinstance(table, DamagedTable)
+                drawn += [table] if report_path else []
         if report_path:
             report.write_report(report_path, path, drawn)
     except CheckpointError as error:
-        logging.error("%s", error)
+        logging.error("%s", printable(str(error)))
         return 1
     except (OSError, ImportError) as error:
         logging.error("the report %s cannot be written: %s", report_path, error)
         return 2
-    print(f"{path}: tables {num_tables}, damaged {num_damaged}")
+    nothing = "; it has ordinary variables only, which are not inspected" if not tables else ""
+    print(f"{path}: tables {len(tables)}, damaged {num_damaged}{nothing}")
     return 1 if num_damaged else 0

@@ -11,6 +11,7 @@ import numpy as np
 from fused_embedding.demo import extras
 from fused_embedding.inspection.checkpoint_tables import DamagedTable, Table
 from fused_embedding.inspection.row_size import describe_bytes
+from fused_embedding.terminal import printable
 
 _BAR = 40
 _COLOUR = "#d1495b"
@@ -48,7 +49,8 @@ def _bars(values: np.ndarray) -> list[str]:
 def as_text(table: Read) -> str:
     """What is known of a table, some lines."""
     if isinstance(table, DamagedTable):
-        return "\n".join([table.name, *(f"  DAMAGED     {error}" for error in table.errors)])
+        errors = (f"  DAMAGED     {error}" for error in table.errors)
+        return "\n".join(map(printable, [table.name, *errors]))
     layout = table.layout
     slots = ", ".join(f"{name} [{width}]" for name, width in table.slots.items())
     waiting = f", {table.num_waiting:,} keys wait" if table.num_waiting else ""
@@ -68,7 +70,7 @@ def as_text(table: Read) -> str:
     if table.num_rows:
         lines += [_heading("frequency"), *_bars(table.use.frequencies)]
         lines += [_heading(f"age at step {table.now:,}"), *_bars(table.ages)]
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 def write_report(path: str, title: str, tables: Sequence[Read]) -> None:
