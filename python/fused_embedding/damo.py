@@ -436,7 +436,7 @@ def save_model(  # noqa: PLR0913  # Damo's
     elif training:
         _save_for_training(model, folder)
     else:
-        export_for_serving(model, folder, ops="stock")
+        export_for_serving(model, folder, ops="stock", overwrite=True)  # as the other forms
 
 
 def _save_for_training(model: Any, folder: pathlib.Path) -> None:

@@ -297,7 +297,7 @@ def test_serving_is_export_for_serving(tmp_path, monkeypatch):
     monkeypatch.setattr(fe.damo, "export_for_serving", export)
     model, _ = model_of(tf.keras, None)
     fe.damo.save_model(model, tmp_path / "served", training=False)
-    assert calls == [((model, tmp_path / "served"), {"ops": "stock"})]
+    assert calls == [((model, tmp_path / "served"), {"ops": "stock", "overwrite": True})]
 
 
 # --- The page ---

@@ -128,7 +128,7 @@ def test_a_training_under_other_names_goes_on_from_a_checkpoint(tmp_path, is_res
 
 
 @pytest.mark.parametrize("ops", ["stock", "fused"])
-def test_an_export_checks_the_identity_of_a_delta(tmp_path, ops):
+def test_an_export_checks_a_delta(tmp_path, ops):
     trainer = Trainer(tmp_path, Model())
     trainer.export(ops, "small")
     loaded = tf.saved_model.load(trainer.path)
@@ -136,19 +136,27 @@ def test_an_export_checks_the_identity_of_a_delta(tmp_path, ops):
     path = trainer.write(tmp_path / "delta")
     own = tf.train.load_checkpoint(path).get_tensor("id").decode()
     bare = own[:32]  # as deltas had before they had identities
-    with_id(path, f"{bare}-{'0' * 16}", tmp_path / "other")
-    with pytest.raises(tf.errors.InvalidArgumentError, match="of other tables than the export"):
-        apply(loaded, tmp_path / "other")
-    apply(loaded, with_id(path, bare, tmp_path / "bare"))
-    served = loaded.signatures["serving_default"](keys=tf.constant(KEYS[:4]))["users"]
-    np.testing.assert_array_equal(served, np.full([4, DIM], 2.0))
+    keys, rows = KEYS[:4], np.full([4, DIM], 2.0, np.float32)
+    for change, message in (
+        ({"id": f"{bare}-{'0' * 16}"}, "of other tables than the export"),
+        ({"0/keys": KEYS[[0, 1, 0, 2]]}, "has a key of the table users twice"),
+        ({"0/removed_keys": KEYS[[4, 4]]}, "has a key of the table users twice"),
+        ({"0/removed_keys": KEYS[:1]}, "has a key of the table users twice"),
+        ({"0/values": rows[:3]}, "has rows of the table users of shape"),
+    ):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            apply(loaded, altered(path, tmp_path / "altered", change))
+    apply(loaded, altered(path, tmp_path / "bare", {"id": bare}))
+    served = loaded.signatures["serving_default"](keys=tf.constant(keys))["users"]
+    np.testing.assert_array_equal(served, rows)
 
 
-def with_id(path, delta_id, copy):
-    """A copy of a delta under another ID."""
+def altered(path, copy, change):
+    """A copy of a delta with other tensors."""
     reader = tf.train.load_checkpoint(path)
     tensors = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-    tensors["id"] = delta_id
+    assert change.keys() <= tensors.keys()
+    tensors |= change
     tf.raw_ops.SaveV2(
         prefix=str(copy),
         tensor_names=list(tensors),

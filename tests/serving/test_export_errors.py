@@ -87,6 +87,22 @@ def test_arguments_that_do_not_fit(tmp_path, arguments, message):
         fe.export_for_serving(Model(), tmp_path, **arguments)
 
 
+@pytest.mark.parametrize("form", [{}, {"ops": "fused"}, {"format": "onnx"}])
+@pytest.mark.parametrize("model", ["folder", pathlib.Path("model.keras")], ids=str)
+def test_a_path_is_no_model(tmp_path, model, form):
+    with pytest.raises(TypeError, match=r"as the path .*: load it, .*tf\.saved_model\.load"):
+        fe.export_for_serving(model, tmp_path / "export", **form)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["MonitoredSession", "SingularMonitoredSession"])
+def test_a_monitored_session_is_refused(tmp_path, kind):
+    refused = pytest.raises(TypeError, match=f"a {kind}, whose graph is finalized.* restore")
+    with tf.Graph().as_default(), getattr(tf.compat.v1.train, kind)() as session, refused:
+        fe.export_for_serving(session, tmp_path / "export", inputs={}, outputs={})
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_variable_that_nobody_keeps_is_no_part_of_an_export(tmp_path):
     @tf.function(input_signature=[KEYS])
     def serve(keys):

@@ -63,8 +63,10 @@ def files(folder):
 def test_a_model_is_written_over_what_is_there(tmp_path, before, now):
     (tmp_path / "note").write_text("mine")
     export_model(tmp_path, 1.0, partitions=3, **KINDS[before])
+    with pytest.raises(ValueError, match=r"has a SavedModel.* or pass overwrite=True"):
+        export_model(tmp_path, 2.0, **KINDS[now])
     assert_serves(tmp_path, 1.0)
-    export_model(tmp_path, 2.0, **KINDS[now])
+    export_model(tmp_path, 2.0, **KINDS[now], overwrite=True)
     assert_serves(tmp_path, 2.0)
     assert (tmp_path / "note").read_text() == "mine"
 
@@ -73,7 +75,9 @@ def test_a_model_is_written_over_what_is_there(tmp_path, before, now):
 @pytest.mark.parametrize("now", KINDS)
 def test_a_session_is_written_over_what_is_there(tmp_path, before, now):
     export_model(tmp_path, 1.0, **KINDS[before])
-    export_session(tmp_path, 2.0, **KINDS[now])
+    with pytest.raises(ValueError, match="has a SavedModel"):
+        export_session(tmp_path, 2.0, **KINDS[now])
+    export_session(tmp_path, 2.0, **KINDS[now], overwrite=True)
     assert_serves(tmp_path, 2.0)
 
 

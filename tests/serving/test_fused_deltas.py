@@ -1,5 +1,6 @@
 """Deltas of exports of fused ops: what requests and deltas have to do with their lock."""
 
+import gc
 import threading
 
 import numpy as np
@@ -104,6 +105,28 @@ def test_a_request_waits_for_no_other(trainer):
     held = [lock_of(loaded) for _ in range(3)]
     np.testing.assert_array_equal(answer(loaded), trainer.want())
     del held
+
+
+def test_signatures_outlive_what_was_loaded(trainer):
+    signatures = tf.saved_model.load(trainer.path).signatures
+    serve, apply = (signatures[name] for name in ("serving_default", "apply_delta"))
+    trainer.step(2, KEYS[:50], KEYS[200:220])
+    path = tf.constant(trainer.delta())
+    del signatures
+    gc.collect()
+    apply(path=path)
+    np.testing.assert_array_equal(serve(keys=tf.constant(KEYS))["rows"], trainer.want())
+
+
+def test_a_table_goes_with_the_last_signature_that_reads_it(trainer):
+    loaded = tf.saved_model.load(trainer.path)
+    serve = loaded.signatures["serving_default"]
+    copy = tf.identity(loaded.embedding_tables[0].handle)
+    fe.raw_ops.EmbeddingVariableStatistics(resource=copy)
+    del loaded, serve
+    gc.collect()
+    with pytest.raises(tf.errors.NotFoundError):
+        fe.raw_ops.EmbeddingVariableStatistics(resource=copy)
 
 
 @pytest.mark.parametrize("ops", ["stock", "fused"])

@@ -2,6 +2,7 @@
 
 import abc
 import hashlib
+import itertools
 import uuid
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -124,7 +125,7 @@ class AppliedDeltas(tf.Module, abc.ABC):
 
     def __init__(self, tables: Sequence[DeltaTable], dense: Sequence[DenseVariable]) -> None:
         super().__init__()
-        self._dtypes = tuple(table.dtype for table in tables)
+        self._tables_of_deltas = tuple(tables)
         self._dense = [variable for _, variable in dense]
         self._identity = _identity([table.seed for table in tables])
         export_id = new_id()
@@ -193,14 +194,7 @@ class AppliedDeltas(tf.Module, abc.ABC):
             is_of_tables = self._check_identity(path, next_id)
         with tf.control_dependencies([is_of_tables]):
             path = tf.identity(path)
-        tables = range(len(self._dtypes))
-        names = [f"{i}/{change.name}" for i in tables for change in CHANGES]
-        dtypes = [change.dtype or dtype for dtype in self._dtypes for change in CHANGES]
-        tensors = _restore(path, names, dtypes)
-        changes = [
-            TableChanges(*tensors[i : i + len(CHANGES)])
-            for i in range(0, len(tensors), len(CHANGES))
-        ]
+        changes = self._read_changes(path)
         dense = []
         if self._dense:
             dense = tf.cond(
@@ -216,6 +210,14 @@ class AppliedDeltas(tf.Module, abc.ABC):
             ["the delta ", path, " is of other tables than the export that is loaded"],
         )
 
+    def _read_changes(self, path: tf.Tensor) -> list[TableChanges]:
+        tables = self._tables_of_deltas
+        names = [f"{i}/{change.name}" for i in range(len(tables)) for change in CHANGES]
+        dtypes = [change.dtype or table.dtype for table in tables for change in CHANGES]
+        tensors = iter(_restore(path, names, dtypes))
+        changes = [TableChanges(*itertools.islice(tensors, len(CHANGES))) for _ in tables]
+        return [_checked(path, *pair) for pair in zip(tables, changes, strict=True)]
+
     def _read_dense(self, path: tf.Tensor) -> list[tf.Tensor]:
         names = [dense_name(i) for i in range(len(self._dense))]
         values = _restore(path, names, [variable.dtype for variable in self._dense])
@@ -223,6 +225,34 @@ class AppliedDeltas(tf.Module, abc.ABC):
             tf.ensure_shape(value, variable.shape)
             for value, variable in zip(values, self._dense, strict=True)
         ]
+
+
+def _checked(path: tf.Tensor, table: DeltaTable, changes: TableChanges) -> TableChanges:
+    """What a delta says of a table, if no key is in it twice and each has its row."""
+    keys = tf.concat([changes.keys, changes.removed_keys], axis=0)
+    is_distinct = tf.debugging.Assert(
+        tf.equal(tf.size(tf.unique(keys).y), tf.size(keys)),
+        [
+            "the delta ",
+            path,
+            f" has a key of the table {table.name} twice: write it again, with each key once",
+        ],
+    )
+    wanted = [tf.size(changes.keys), table.dim]
+    has_rows = tf.debugging.Assert(
+        tf.reduce_all(tf.equal(tf.shape(tf.ensure_shape(changes.values, [None, None])), wanted)),
+        [
+            "the delta ",
+            path,
+            f" has rows of the table {table.name} of shape ",
+            tf.shape(changes.values),
+            ", but must have ",
+            wanted,
+            ": write it again",
+        ],
+    )
+    with tf.control_dependencies([is_distinct, has_rows]):
+        return TableChanges(*map(tf.identity, changes))
 
 
 def _columns(tables: Sequence[DeltaTable]) -> list[tuple[str, list[Any], tf.DType]]:

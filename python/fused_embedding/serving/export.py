@@ -44,6 +44,7 @@ def export_for_serving(  # noqa: PLR0913  # a model or a session, and what to wr
     inputs: dict[str, Any] | None = None,
     outputs: dict[str, Any] | None = None,
     format: Literal["saved_model", "onnx"] = "saved_model",
+    overwrite: bool = False,
 ) -> None:
     """Writes a model that only infers: its lookups insert and count nothing.
 
@@ -62,13 +63,15 @@ def export_for_serving(  # noqa: PLR0913  # a model or a session, and what to wr
         outputs: Of a session: what the signature "serving_default" computes, as `inputs`.
         format: "saved_model", or "onnx": a file of standard ONNX ops, of one signature. In it keys
             without a row of tables with random initializers read the mean of the initializer.
+        overwrite: Whether a SavedModel is written over one that is in the folder, file by file: a
+            server that loads it meanwhile may see a part. An ONNX file is replaced in any case.
 
     Raises:
         NotImplementedError: For an op that has no form of stock ops, or in ONNX; it names the op.
-        ValueError: If signatures, inputs or outputs are missing or do not belong to the model, or
-            an ONNX file would be larger than 2 GB.
+        ValueError: If signatures, inputs or outputs are missing or do not belong to the model, the
+            folder has a SavedModel, or an ONNX file would be larger than 2 GB.
         ImportError: If an ONNX file is asked for and tf2onnx is not installed.
-        TypeError: If a signature is no tf.function.
+        TypeError: If a signature is no tf.function, or the model is a path or a MonitoredSession.
 
     >>> class Model(tf.Module):
     ...     def __init__(self):
@@ -83,7 +86,10 @@ def export_for_serving(  # noqa: PLR0913  # a model or a session, and what to wr
     TensorShape([1, 4])
     """
     _check_form(ops, format)
+    _check_model(model)
     path = os.fspath(path)
+    if format == "saved_model" and not overwrite:
+        _check_folder(path)
     if isinstance(model, tf.compat.v1.Session | tf.compat.v1.InteractiveSession):
         if signatures is not None:
             raise ValueError("a session has no signatures=: give inputs= and outputs=")
@@ -108,6 +114,30 @@ def _check_form(ops: str, format: str) -> None:
         raise ValueError(f'format must be "saved_model" or "onnx", got {format!r}')
     if format == "onnx" and ops != "stock":
         raise ValueError(f"an ONNX file has no ops of this package, got ops={ops!r}: leave it out")
+
+
+def _check_model(model: Any) -> None:
+    if isinstance(model, str | bytes | os.PathLike):
+        raise TypeError(
+            f"the model to export was given as the path {model!r}, but a Keras model, a tf.Module, "
+            "a loaded SavedModel or a tf.compat.v1.Session is required: load it, a SavedModel with "
+            "tf.saved_model.load(path), a file of Keras with keras.models.load_model(path)"
+        )
+    train = tf.compat.v1.train
+    if isinstance(model, train.MonitoredSession | train.SingularMonitoredSession):
+        raise TypeError(
+            f"the model to export was given as a {type(model).__name__}, whose graph is finalized, "
+            "but reading its variables takes ops: build the graph again, restore the last "
+            "checkpoint into a tf.compat.v1.Session of it, and give that session"
+        )
+
+
+def _check_folder(path: str) -> None:
+    if tf.saved_model.contains_saved_model(path):
+        raise ValueError(
+            f"the folder {path!r} has a SavedModel, which servers may be loading: give a new "
+            "folder, as the numbered ones of TensorFlow Serving are, or pass overwrite=True"
+        )
 
 
 def _model_to_onnx(model: Any, path: str, signatures: Any) -> None:
