@@ -16,11 +16,10 @@ things, and `MultiDeviceSaver` what calls it. `BulkSaverBuilder` makes the ops o
 tf.experimental.dispatch_for_api take a class that is no CompositeTensor.
 `create_handle_data` and `set_handle_data` say what gradients of a handle look like.
 `function_def_to_graph` is the body of a function as a graph, and `eager_mode` lets a TF1 program,
-which may have switched eager execution off, write a SavedModel. `cond_of_calls` sets an attr of an
-op that no public function sets, and so does `set_bool_attr`. `checkpoint_utils` and `warm_starting_util` are where stock's warm
-starts find the variables that they initialize. `WhileBodyGradGraph` is the gradient of a body of
-tf.while_loop. Same signatures in TensorFlow 2.15
-to 2.21.
+which may have switched eager execution off, write a SavedModel. `cond_of_calls` and `set_bool_attr`
+set attrs of ops that no public function sets. `checkpoint_utils` and `warm_starting_util` are where
+stock's warm starts find the variables that they initialize. `WhileBodyGradGraph` is the gradient of
+a body of tf.while_loop. Same signatures in TensorFlow 2.15 to 2.21.
 """
 
 from collections.abc import Callable

@@ -328,7 +328,7 @@ def _refuses_slots_of_tables(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _checks_values_of_tables(method: Callable[..., Any]) -> Callable[..., Any]:
-    """LossScaleOptimizer.check_finite, which makes gradients dense: those of tables have no size."""
+    """LossScaleOptimizer.check_finite, which makes gradients dense; those of tables have no size."""
 
     @functools.wraps(method)
     def check_finite(self: Any, grads: Any) -> Any:
