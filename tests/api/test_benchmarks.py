@@ -1,11 +1,12 @@
 import json
 import pathlib
-import subprocess
 import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+
+import processes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # the benchmarks are no installed package
@@ -30,10 +31,8 @@ def run_driver(folder, *arguments):
 
 
 def run_module(module, folder, *arguments):
-    command = [sys.executable, "-m", f"benchmarks.{module}", *arguments]
-    done = subprocess.run(
-        [*command, f"--output={folder}"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    arguments = [*arguments, f"--output={folder}"]
+    done = processes.run_module(f"benchmarks.{module}", *arguments, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-3000:]
     (path,) = folder.iterdir()
     return results.load(path), done
@@ -382,10 +381,8 @@ def test_many_columns_are_compared_with_one(tmp_path):
 
 
 def test_a_peer_that_is_not_there_is_named(tmp_path):
-    command = [sys.executable, "-m", "benchmarks.run", "--workload=tiny", "--peer=fbgem"]
-    done = subprocess.run(
-        [*command, f"--output={tmp_path}"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    arguments = ["--workload=tiny", "--peer=fbgem", f"--output={tmp_path}"]
+    done = processes.run_module("benchmarks.run", *arguments, cwd=ROOT)
     assert done.returncode != 0
     assert "no such peer: ['fbgem']; there are ('torch_embedding_bag', 'fbgemm_tbe')" in done.stderr
 

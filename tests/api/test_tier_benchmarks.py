@@ -1,10 +1,11 @@
 import pathlib
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 from tier_cases import needs_rocksdb
+
+import processes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # the benchmarks are no installed package
@@ -65,8 +66,7 @@ def last(clicks, row, now):
 def test_benchmarks_of_tiers_run_and_are_reported(tmp_path, module, flags):
     sizes = ["--num_keys=200000", "--dim=32", "--share=0.4", "--batch=4096"]
     folders = [f"--folder={tmp_path / 'ssd'}", f"--output={tmp_path / 'json'}"]
-    command = [sys.executable, "-m", f"benchmarks.{module}", *sizes, *folders, *flags]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = processes.run_module(f"benchmarks.{module}", *sizes, *folders, *flags, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-3000:]
     (path,) = (tmp_path / "json").iterdir()
     record = results.load(path)
