@@ -397,3 +397,15 @@ def test_changes_are_read_where_a_program_has_a_graph(tmp_path):
         (changed,) = fe.train.read_changes(path, "users", DIM)
     assert changed.keys.tolist() == [7]
     assert changed.values.tolist() == [[1.0] * DIM]
+
+
+def test_a_checkpoint_of_the_stock_saver_is_named(tmp_path):
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        fe.get_embedding_variable("of_stock", 2)
+        path = v1.train.Saver().save(session, str(tmp_path / "stock"))
+        message = (
+            r"holds the EmbeddingVariable 'of_stock' as tensors, .* restore it with tf\.compat"
+        )
+        with pytest.raises(tf.errors.NotFoundError, match=message):
+            fe.train.Saver().restore(session, path)

@@ -284,3 +284,21 @@ def test_readers_and_writers_refuse(tmp_path):
     reader = one.make_persistent_table_reader([str(tmp_path)], "a", tf.int64, tf.float32, 5)
     with pytest.raises(ValueError, match=r"storage_dim = 5 .* rows of 2 numbers"):
         next(reader)
+
+
+def test_names_and_devices_as_in_the_documents_of_oneflow(tmp_path):
+    store = one.make_device_mem_store_options(str(tmp_path), 100, 2)
+    tables = [one.make_table(one.make_uniform_initializer(-1.0, 1.0))]
+    embedding = one.MultiTableEmbedding("named", DIM, tf.float32, tf.int64, tables, store)
+    assert embedding.to("cuda").to("cpu") is embedding
+    rows = embedding(tf.constant([[1], [2]], tf.int64)).numpy()
+    embedding.save_snapshot("./my_snapshot")
+    embedding.tables[0].upsert([1], [[0.0] * DIM])
+    embedding.load_snapshot("my_snapshot")
+    np.testing.assert_array_equal(embedding(tf.constant([[1], [2]], tf.int64)), rows)
+    for name in ("", ".", "..", "../x", "a/b", str(tmp_path / "x"), 3):
+        with pytest.raises(ValueError, match=r"snapshot_name must be the name of a folder"):
+            embedding.save_snapshot(name)
+    for device in ("tpu", tf.float16):
+        with pytest.raises(ValueError, match=r"it takes 'cpu' or 'cuda'"):
+            embedding.to(device)

@@ -108,6 +108,27 @@ class _Embedding(tf.Module):
         """The EmbeddingVariables, for optimizers and gradients."""
         return [part for table in self.tables for part in _parts_of(table)]
 
+    def to(self, device: Any = None) -> Any:
+        """Nothing: rows are in host memory, where all ops on them run, whatever the device.
+
+        Args:
+            device: "cpu", "cuda" or "cuda:0", as of OneFlow's modules; None.
+
+        Returns:
+            The embedding itself.
+
+        Raises:
+            ValueError: For anything else, as a dtype, which would change it.
+        """
+        kind = device.partition(":")[0] if isinstance(device, str) else device
+        if kind not in (None, "cpu", "cuda"):
+            raise ValueError(
+                f"{self.name!r}.to() was called with {device!r}, but it takes 'cpu' or 'cuda', "
+                "which both leave the rows in host memory; the type of rows is the argument dtype "
+                "of the embedding"
+            )
+        return self
+
     def __call__(self, ids: Any, table_ids: Any = None) -> tf.Tensor:
         """The same as `forward`."""
         return self.forward(ids, table_ids)

@@ -53,11 +53,14 @@ class Manifest:
 
 def _path(folder: str, name: str) -> str:
     """The folder of a snapshot."""
-    if not isinstance(name, str) or not name or name in (".", "..") or os.sep in name:
+    # OneFlow's documents write "./my_snapshot".
+    plain = os.path.normpath(name) if isinstance(name, str) else "."
+    if plain in (".", "..") or os.sep in plain:
         raise ValueError(
-            f"snapshot_name must be the name of a folder, without {os.sep!r}, got {name!r}"
+            f"snapshot_name must be the name of a folder, without {os.sep!r} but a leading './', "
+            f"got {name!r}; snapshots are in the folder 'snapshots' of the persistent path"
         )
-    return os.path.join(folder, "snapshots", name)
+    return os.path.join(folder, "snapshots", plain)
 
 
 def _table(path: str, index: int) -> str:

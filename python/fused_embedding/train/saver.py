@@ -54,6 +54,7 @@ class _StreamingBuilder(BulkSaverBuilder):
         self.continued: Continued | None = None  # placeholders of incremental saves
         self.tag: tf.Tensor | None = None  # placeholder, where there are tables
         self._num_files = 0
+        self.tables: list[str] = []  # names that they are saved under
 
     def _build_internal(self, names_to_saveables: Any, **kwargs: Any) -> Any:
         if self._is_incremental:
@@ -71,6 +72,7 @@ class _StreamingBuilder(BulkSaverBuilder):
     def _streamed(self, saveable: Any) -> Any:
         if not isinstance(saveable, EmbeddingVariableSaveable):
             return saveable
+        self.tables.append(saveable.prefix)
         streamed = _StreamedSaveable(saveable.parts, saveable.prefix)
         streamed.continued = self.continued
         if self.tag is None:
@@ -210,4 +212,21 @@ class Saver(tf.compat.v1.train.Saver):
     def restore(self, sess: Any, save_path: Any) -> None:
         """As tf.compat.v1.train.Saver.restore."""
         self.restart_series()
-        super().restore(sess, save_path)
+        try:
+            super().restore(sess, save_path)
+        except tf.errors.NotFoundError as error:
+            if name := self._saved_as_tensors(save_path):
+                raise tf.errors.NotFoundError(
+                    None,
+                    None,
+                    f"the checkpoint {save_path!r} holds the EmbeddingVariable {name!r} as "
+                    "tensors, which tf.compat.v1.train.Saver wrote, but fe.train.Saver restores files of "
+                    "tables: restore it with tf.compat.v1.train.Saver, then save it with this one",
+                ) from error
+            raise
+
+    def _saved_as_tensors(self, save_path: Any) -> str | None:
+        """The first of the Saver's tables that the stock Saver saved in a checkpoint, or None."""
+        saved = {name for name, _ in tf.train.list_variables(save_path)}
+        tables = self._builder.tables if self._builder else []
+        return next((name for name in tables if f"{name}-keys" in saved), None)
