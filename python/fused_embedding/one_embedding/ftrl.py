@@ -1,7 +1,7 @@
 """OneEmbedding's Ftrl as a v1 optimizer."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
@@ -80,4 +80,15 @@ class Ftrl(FtrlOptimizer):
         """As of tf.compat.v1.train.Optimizer, of `params` unless `var_list` says otherwise."""
         return super().compute_gradients(
             loss, self._params if var_list is None else var_list, **kwargs
+        )
+
+    def zero_grad(self, set_to_none: bool = False) -> None:
+        """Nothing, for programs of OneFlow: TensorFlow keeps no gradients between steps."""
+
+    def step(self, closure: Any = None) -> NoReturn:
+        """Raises NotImplementedError: variables of TensorFlow hold no gradients to apply."""
+        raise NotImplementedError(
+            "Ftrl.step() applies gradients that the parameters hold, but variables of TensorFlow "
+            "hold none: call minimize(loss), in place of loss.backward() and step(), with a "
+            "function that computes the loss (in a TF1 graph, the loss)"
         )

@@ -220,8 +220,9 @@ class Saver(tf.compat.v1.train.Saver):
                     None,
                     None,
                     f"the checkpoint {save_path!r} holds the EmbeddingVariable {name!r} as "
-                    "tensors, which tf.compat.v1.train.Saver wrote, but fe.train.Saver restores files of "
-                    "tables: restore it with tf.compat.v1.train.Saver, then save it with this one",
+                    "tensors, which tf.compat.v1.train.Saver wrote, but fe.train.Saver restores "
+                    "files of tables: restore it with tf.compat.v1.train.Saver, then save it with "
+                    "this one",
                 ) from error
             raise
 
