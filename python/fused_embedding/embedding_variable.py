@@ -1,6 +1,7 @@
 """EmbeddingVariable: a table of embeddings without a vocabulary, as a TensorFlow variable."""
 
 import dataclasses
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
@@ -71,6 +72,28 @@ class Partition:
     index: int = 0
     count: int = 1
     strategy: str = "hash"
+
+
+class TableShape(tf.TensorShape):
+    """`[?, dim]`, whose as_list() is `[rows, dim]` outside of graphs.
+
+    Keras 2 counts the parameters of a model by as_list() of the shapes of its weights.
+    """
+
+    def __init__(self, table: "EmbeddingVariable"):
+        super().__init__([None, table.embedding_dim])
+        self._table = weakref.ref(table)
+
+    def as_list(self) -> list[int | None]:
+        """The number of rows that there are now, None in a graph, and the length of a row."""
+        table = self._table()
+        dim = int(self[1])
+        if table is None or not tf.executing_eagerly():
+            return [None, dim]
+        return [int(table.total_count()), dim]
+
+    def __reduce__(self) -> Any:
+        return tf.TensorShape, ([None, int(self[1])],)
 
 
 # Where a graph keeps its read of the global step: a dictionary of ours would keep graphs alive.
@@ -192,6 +215,8 @@ class EmbeddingVariable(BaseResourceVariable):
                 tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
             ),
         )
+        if not in_graph:
+            self._shape = TableShape(self)
         is_loaded = table_attributes.get("frozen", False)
         self._deleter = None if in_graph else _deleter(handle, is_kept_by_functions=is_loaded)
 
@@ -428,9 +453,47 @@ class EmbeddingVariable(BaseResourceVariable):
     def _refuse_dense(self, *args: Any, **kwargs: Any) -> NoReturn:
         refuse_dense(self.name)
 
-    value = read_value = read_value_no_copy = numpy = eval = _refuse_dense
-    _read_variable_op = _dense_var_to_tensor = __array__ = gather_nd = _refuse_dense
-    assign = assign_add = assign_sub = count_up_to = __deepcopy__ = _refuse_dense
+    def numpy(self) -> Any:
+        """A copy of the rows that carries their keys: what get_weights() of Keras returns.
+
+        Returns:
+            `[n, dim]` TableSnapshot. In a graph it raises NotImplementedError.
+        """
+        from fused_embedding import table_snapshot  # it imports this module
+
+        if not tf.executing_eagerly():
+            self._refuse_dense()
+        return table_snapshot.take_snapshot(self)
+
+    def assign(self, value: Any, *args: Any, **kwargs: Any) -> None:
+        """Replaces keys and rows by those of another table or time: set_weights() of Keras.
+
+        Args:
+            value: What numpy() returned.
+            *args: Not looked at.
+            **kwargs: Not looked at.
+
+        Raises:
+            TypeError: For an array without keys.
+            NotImplementedError: In a graph, and for a tensor.
+        """
+        from fused_embedding import table_snapshot  # it imports this module
+
+        if not tf.executing_eagerly() or tf.is_tensor(value):
+            self._refuse_dense()
+        table_snapshot.set_snapshot(self, value)
+
+    def _dense_var_to_tensor(self, dtype: Any = None, *args: Any, **kwargs: Any) -> tf.Tensor:
+        from fused_embedding import table_snapshot  # it imports this module
+
+        if not table_snapshot.is_sampling():
+            self._refuse_dense()
+        rows = table_snapshot.sample_rows(self)
+        return rows if dtype is None else tf.cast(rows, dtype)
+
+    value = read_value = read_value_no_copy = eval = _refuse_dense
+    _read_variable_op = __array__ = gather_nd = _refuse_dense
+    assign_add = assign_sub = count_up_to = __deepcopy__ = _refuse_dense
     scatter_add = scatter_div = scatter_max = scatter_min = scatter_mul = _refuse_dense
     scatter_sub = scatter_update = batch_scatter_update = _refuse_dense
     scatter_nd_add = scatter_nd_max = scatter_nd_min = scatter_nd_sub = _refuse_dense

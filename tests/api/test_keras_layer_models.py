@@ -211,8 +211,9 @@ import numpy as np
 import fused_embedding as fe
 name, folder = sys.argv[1:]
 keras = importlib.import_module(name)
-fe.keras.fused_layers(keras)
-fe.keras.fused_optimizers(keras)
+if name == "tf_keras":  # imported after fused_embedding, which has registered with keras
+    fe.keras.fused_layers(keras)
+    fe.keras.fused_optimizers(keras)
 ids = np.load(folder + "/ids.npy")
 for path in sys.stdin.read().split():
     if path.endswith(".weights.h5"):

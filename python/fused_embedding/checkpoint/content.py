@@ -64,7 +64,7 @@ def export_whole(parts: Sequence[EmbeddingVariable]) -> dict[str, tf.Tensor]:
     whole = {name: exported[0][name] for name in _INITIALIZER_COLUMNS}
     whole["step"] = tf.reduce_max([part["step"] for part in exported])
     whole["bloom"] = tf.stack([part["bloom"] for part in exported])
-    whole["bloom_layout"] = tf.constant(_bloom_layout(parts[0]))
+    whole["bloom_layout"] = tf.constant(bloom_layout(parts[0]))
     if len(parts) == 1:
         names = (*_ROW_COLUMNS, *_FILTER_COLUMNS, *_SLOT_COLUMNS)
         return whole | {name: exported[0][name] for name in names}
@@ -96,7 +96,7 @@ def _import_part(part: EmbeddingVariable, content: Mapping[str, tf.Tensor]) -> t
     columns = {name: content[name] for name in CONTENT_NAMES if name != "bloom_layout"}
     index = part.partition.index
     bloom = tf.reshape(content["bloom"][index : index + 1], [-1])
-    fits = tf.equal(content["bloom_layout"], _bloom_layout(part))
+    fits = tf.equal(content["bloom_layout"], bloom_layout(part))
     columns["bloom"] = bloom[: tf.where(fits, tf.size(bloom), 0)]
     columns |= _first_values(part, content)
     with colocate_with(part.handle):
@@ -133,7 +133,7 @@ def _first_values(
     return columns
 
 
-def _bloom_layout(part: EmbeddingVariable) -> str:
+def bloom_layout(part: EmbeddingVariable) -> str:
     """What must be the same for counters of a Bloom filter to mean the same: "" without one."""
     attributes = part.table_attributes
     if attributes["admission"] != "bloom":

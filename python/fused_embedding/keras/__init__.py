@@ -7,6 +7,7 @@ from fused_embedding.keras import layers, optimizers
 from fused_embedding.keras.fused import fused_optimizers
 from fused_embedding.keras.layers import embedding_layer, fused_layers
 from fused_embedding.keras.optimizers import wrap
+from fused_embedding.keras.registration import register_loaded
 from fused_embedding.keras.statistics import statistics_callback
 from fused_embedding.keras.variables import variable
 
@@ -22,5 +23,9 @@ __all__ = [
 ]
 
 
+
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+register_loaded()

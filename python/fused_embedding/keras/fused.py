@@ -184,8 +184,8 @@ def _fused_class(stock: Any) -> Any:
 
 
 @functools.cache
-def _fused_classes(keras: Any) -> SimpleNamespace:
-    register(keras)
+def fused_classes(keras: Any) -> SimpleNamespace:
+    """The optimizers of a Keras, registered with it."""
     # Their names are stock's, and those of fe.keras.wrap, which PACKAGE has already.
     as_serializable = keras.saving.register_keras_serializable(package=f"{PACKAGE}.optimizers")
     names = [name for name in ARRAY_RULES if hasattr(keras.optimizers, name)]
@@ -212,4 +212,6 @@ def fused_optimizers(keras: Any = None) -> SimpleNamespace:
     >>> isinstance(optimizer, tf.keras.optimizers.Adagrad)
     True
     """
-    return _fused_classes(keras_of((keras or tf.keras).optimizers.Optimizer))
+    module = keras_of((keras or tf.keras).optimizers.Optimizer)
+    register(module)
+    return fused_classes(module)

@@ -256,8 +256,8 @@ class _EmbeddingBag(TableLayer):
 
 
 @functools.cache
-def _layer_classes(keras: Any) -> SimpleNamespace:
-    register(keras)
+def layer_classes(keras: Any) -> SimpleNamespace:
+    """The layers of a Keras, registered with it."""
     as_serializable = keras.saving.register_keras_serializable(package=PACKAGE)
     attributes = {
         "__module__": __name__,
@@ -281,7 +281,8 @@ _MIXINS: dict[str, Any] = {"Embedding": _Embedding, "EmbeddingBag": _EmbeddingBa
 def fused_layers(keras: Any = None) -> SimpleNamespace:
     """The layers of one Keras that look up with fe.nn: docs/training.md#layers.
 
-    Call this before a model that was saved with them is loaded, so that Keras knows them.
+    A Keras that was imported before this package knows them: it loads models that were saved with
+    them. Call this before a model is loaded by a Keras that was imported later.
 
     Args:
         keras: The module whose layers it is for: keras, tf_keras, tf.keras; None: tf.keras.
@@ -293,7 +294,9 @@ def fused_layers(keras: Any = None) -> SimpleNamespace:
     >>> layer(tf.constant([[7, 1 << 60], [7, -1]])).shape
     TensorShape([2, 4])
     """
-    return _layer_classes(keras_of((keras or tf.keras).layers.Layer))
+    module = keras_of((keras or tf.keras).layers.Layer)
+    register(module)
+    return layer_classes(module)
 
 
 def embedding_layer(keras: Any = None) -> Any:

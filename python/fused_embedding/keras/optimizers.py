@@ -18,6 +18,7 @@ from fused_embedding.keras.rules import (
     step_of,
 )
 from fused_embedding.keras.variables import table_of
+from fused_embedding.table_snapshot import sampled_values
 from fused_embedding.train.apply import (
     TableUpdate,
     apply_embedding_gradients,
@@ -35,6 +36,8 @@ from fused_embedding.train.hook import (
 
 # Of what Keras writes to files.
 PACKAGE = "fused_embedding"
+# Modules that are Kerases of TensorFlow.
+KERASES = ("keras", "tf_keras")
 
 Pairs = list[tuple[Any, Any]]  # gradient and variable
 
@@ -193,13 +196,12 @@ def keras_of(cls: type) -> Any:
 
 
 @functools.cache
-def register(keras: Any) -> dict[type, Any]:
-    """Tells a Keras of wrapped optimizers: files of models name them, and others refuse tables.
+def trainers_of(keras: Any) -> dict[type, Any]:
+    """The classes of wrapped optimizers, which files of models name, registered with their Keras.
 
     Returns:
         The classes that train tables, by those that do not.
     """
-    guard(keras)
     trainers = {}
     for name in RULES:
         if hasattr(keras.optimizers, name):
@@ -207,6 +209,17 @@ def register(keras: Any) -> dict[type, Any]:
             as_serializable = keras.saving.register_keras_serializable(package=PACKAGE)
             trainers[cls] = as_serializable(_class_that_trains_tables(cls))
     return trainers
+
+
+@functools.cache
+def register(keras: Any) -> dict[type, Any]:
+    """Tells a Keras of wrapped optimizers: files of models name them, and others refuse tables.
+
+    Returns:
+        As of `trainers_of`.
+    """
+    guard(keras)
+    return trainers_of(keras)
 
 
 def wrap(optimizer: Any) -> Any:
@@ -328,7 +341,7 @@ def _refuses_slots_of_tables(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _checks_values_of_tables(method: Callable[..., Any]) -> Callable[..., Any]:
-    """LossScaleOptimizer.check_finite, which makes gradients dense; those of tables have no size."""
+    """LossScaleOptimizer.check_finite, which makes gradients dense; a table has no dense one."""
 
     @functools.wraps(method)
     def check_finite(self: Any, grads: Any) -> Any:
@@ -353,8 +366,24 @@ def _loss_scale_of_keras_2(keras: Any) -> Any:
     return getattr(module, "LossScaleOptimizerV3", None)
 
 
+def _samples_tables(method: Callable[..., Any]) -> Callable[..., Any]:
+    """TensorBoard.on_epoch_end, which makes histograms of all weights."""
+
+    @functools.wraps(method)
+    def on_epoch_end(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with sampled_values():
+            return method(self, *args, **kwargs)
+
+    return on_epoch_end
+
+
 def guard(keras: Any) -> None:
-    """Makes the optimizers of a Keras refuse EmbeddingVariables by name, unless wrapped."""
+    """Makes a Keras know EmbeddingVariables, which have no dense value.
+
+    Its optimizers refuse them by name, unless wrapped, and its TensorBoard samples them.
+    """
+    if hasattr(keras, "callbacks"):
+        _replace(getattr(keras.callbacks, "TensorBoard", None), "on_epoch_end", _samples_tables)
     optimizers = keras.optimizers
     is_keras_3 = hasattr(optimizers.Optimizer, "apply")
     classes = [

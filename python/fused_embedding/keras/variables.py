@@ -3,15 +3,59 @@
 import functools
 from typing import Any
 
+import tensorflow as tf
+
 from fused_embedding.embedding_variable import EmbeddingVariable
+
+
+class _ShapeOfTable(tf.TensorShape):
+    """`[rows, dim]` as of now, equal to that of a snapshot with any number of rows.
+
+    Keras 3 counts parameters by it, and compares it with that of a value that is to be set.
+    """
+
+    def __eq__(self, other: object) -> bool:
+        try:
+            shape = tf.TensorShape(other)
+        except (TypeError, ValueError):
+            return False
+        return shape.rank == 2 and shape[1] == self[1]
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = tf.TensorShape.__hash__
+
+
+class _ValueOfTable:
+    """What Keras 3 asks of the value of a weight."""
+
+    _value: Any
+
+    @property
+    def shape(self) -> tf.TensorShape:
+        """Of the table now."""
+        with tf.init_scope():
+            rows = int(self._value.total_count())
+        return _ShapeOfTable([rows, self._value.embedding_dim])
+
+    def numpy(self) -> Any:
+        """The table's keys and rows."""
+        return self._value.numpy()
+
+    def assign(self, value: Any) -> Any:
+        """Sets the table's keys and rows; `value` is what numpy() returned."""
+        self._value.assign(value)
+        return value
 
 
 @functools.cache
 def _keras_3_variable(keras: Any) -> type:
-    class TableVariable(keras.Variable):
-        """What Keras 3 tracks in a layer: a variable of no rows, whose value is the table.
+    class TableVariable(_ValueOfTable, keras.Variable):
+        """What Keras 3 tracks in a layer: a variable whose value is the table.
 
-        Its handle is the table's, so gradient tapes differentiate with respect to the table.
+        What it holds for Keras's own sake has no rows. Its handle is the table's, so gradient
+        tapes differentiate with respect to the table.
         """
 
         def __init__(self, table: EmbeddingVariable):
@@ -60,7 +104,7 @@ def variable(table: EmbeddingVariable) -> Any:
         table: An EmbeddingVariable without partitions.
 
     Returns:
-        A keras.Variable of shape `[0, dim]` with the table as its value.
+        A keras.Variable with the table as its value, of shape `[rows, dim]` as of now.
     """
     import keras
 
