@@ -23,7 +23,6 @@ __all__ = [
 ]
 
 
-
 def __dir__() -> list[str]:
     return sorted(__all__)
 
