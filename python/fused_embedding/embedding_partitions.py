@@ -40,6 +40,9 @@ class PartitionedEmbeddingVariable(tf.Module):
         self.key_dtype = parts[0].key_dtype
         self.trainable = parts[0].trainable
         self.partition_strategy = parts[0].partition.strategy
+        made = [part.initializer for part in parts if part.initializer is not None]
+        # Not made when it is asked for: the graph may be finalized then.
+        self._initializer = tf.group(*made, name=f"{name}/Initializer") if made else None
 
     @property
     def name(self) -> str:
@@ -111,7 +114,7 @@ class PartitionedEmbeddingVariable(tf.Module):
     @property
     def initializer(self) -> tf.Operation | None:
         """The operation that initializes all partitions; None eagerly."""
-        return self._group(part.initializer for part in self._parts)
+        return self._initializer
 
     def is_initialized(self, name: str | None = None) -> tf.Tensor:
         """Whether all partitions may be used, as EmbeddingVariable's."""

@@ -105,13 +105,14 @@ def test_it_is_initialized_as_variables_are(target, num_parts):
 INITIALIZERS = {
     "of all global variables": lambda model: tf1.variables_initializer(tf1.global_variables()),
     "of the table": lambda model: model.table.initializer,
+    "of partitions": lambda model: model.table.initializer,
     "in a list": lambda model: tf1.variables_initializer([model.dense, model.table]),
 }
 
 
 @pytest.mark.parametrize("which", INITIALIZERS)
 def test_initializers(target, which):
-    model = Model()
+    model = Model(2 if which == "of partitions" else None)
     with model.graph.as_default(), model.session(target) as session:
         session.run(tf1.local_variables_initializer())
         session.run(tf1.variables_initializer([model.step]))
