@@ -10,12 +10,10 @@ from fused_embedding._tf_private import register_serializable
 from fused_embedding.embedding_variable import (
     EmbeddingVariable,
     ExportedRows,
-    as_keys,
-    read_keys,
-    refuse_dense,
 )
 from fused_embedding.placement import beside_hash_tables
 from fused_embedding.storage_options import StorageType
+from fused_embedding.table_reads import as_keys, read_keys, refuse_dense
 
 
 @register_serializable(saved_model.PACKAGE, "PartitionedEmbeddingVariable")

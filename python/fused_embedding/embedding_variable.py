@@ -21,8 +21,8 @@ from fused_embedding._tf_private import (
 )
 from fused_embedding.embedding_options import EmbeddingVariableOption
 from fused_embedding.inference import is_inference
-from fused_embedding.placement import beside_hash_tables
 from fused_embedding.storage_options import StorageType
+from fused_embedding.table_reads import as_keys, global_step_value, read_keys, refuse_dense
 from fused_embedding.train import hook
 from fused_embedding.train.control_flow import branch_gradients
 
@@ -96,10 +96,6 @@ class TableShape(tf.TensorShape):
         return tf.TensorShape, ([None, int(self[1])],)
 
 
-# Where a graph keeps its read of the global step: a dictionary of ours would keep graphs alive.
-_STEP_ATTRIBUTE = "_fused_embedding_global_step"
-
-
 class ExportedRows(NamedTuple):
     """Rows of an EmbeddingVariable, in ascending order of their keys.
 
@@ -114,23 +110,6 @@ class ExportedRows(NamedTuple):
     values: tf.Tensor
     versions: tf.Tensor
     freqs: tf.Tensor
-
-
-def global_step_value() -> tf.Tensor:
-    """The global step as an int64 scalar, or -1 where there is none: one read for each graph."""
-    if tf.executing_eagerly():
-        return tf.constant(-1, tf.int64)
-    graph = tf.compat.v1.get_default_graph()
-    value = getattr(graph, _STEP_ATTRIBUTE, None)
-    if value is not None:
-        return value
-    step = tf.compat.v1.train.get_global_step(graph)
-    with tf.control_dependencies(None), tf.name_scope(""):  # outside any loop or branch
-        if step is None:  # one may still be made
-            return tf.constant(-1, tf.int64)
-        value = tf.cast(tf.identity(step), tf.int64)
-    setattr(graph, _STEP_ATTRIBUTE, value)
-    return value
 
 
 def _deleter(handle: Any, is_kept_by_functions: bool) -> Any:
@@ -498,57 +477,3 @@ class EmbeddingVariable(BaseResourceVariable):
     scatter_sub = scatter_update = batch_scatter_update = _refuse_dense
     scatter_nd_add = scatter_nd_max = scatter_nd_min = scatter_nd_sub = _refuse_dense
     scatter_nd_update = _strided_slice_assign = _refuse_dense
-
-
-def read_keys(
-    indices: Any,
-    dim: int,
-    look_up: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
-    name: str | None,
-) -> tf.Tensor:
-    """The rows of keys of any shape, of which each is looked up once.
-
-    Args:
-        indices: Integers.
-        dim: Length of a row.
-        look_up: Maps `[n]` int64 distinct keys, and `[n]` int32 how often each occurs, to
-            `[n, dim]` rows.
-        name: Name of the result.
-
-    Returns:
-        Their shape with `dim` appended.
-    """
-    indices = tf.convert_to_tensor(indices)
-    keys = tf.reshape(tf.cast(indices, tf.int64), [-1])
-    with beside_hash_tables():
-        unique = raw_ops.UniqueWithCountsV3(input=keys)
-    rows = tf.gather(look_up(unique.unique_keys, unique.unique_counts), unique.unique_idxs)
-    result = tf.reshape(rows, tf.concat([tf.shape(indices), [dim]], axis=0), name=name)
-    result.set_shape(indices.shape.concatenate([dim]))
-    return result
-
-
-def refuse_dense(name: str) -> NoReturn:
-    """Says what to do instead of reading or assigning a table as one dense tensor."""
-    raise NotImplementedError(
-        f"EmbeddingVariable {name!r} was read or assigned as one dense tensor, but it has no fixed "
-        "rows: look keys up with fe.nn.safe_embedding_lookup_sparse, "
-        "fe.nn.embedding_lookup_sparse or tf.nn.embedding_lookup, read it with export(), set rows "
-        "with upsert(); tf.recompute_grad and tf.custom_gradient read each variable that their "
-        "function uses: look keys up outside of it"
-    )
-
-
-def as_keys(ids: Any) -> tf.Tensor:
-    """Integers as int64.
-
-    Raises:
-        TypeError: If they are not int32 or int64.
-    """
-    keys = tf.convert_to_tensor(ids)
-    if keys.dtype not in (tf.int32, tf.int64):
-        raise TypeError(
-            f"keys must be int32 or int64, got {keys.dtype.name}; hash strings with "
-            "tf.strings.to_hash_bucket_fast"
-        )
-    return tf.cast(keys, tf.int64)

@@ -96,6 +96,8 @@ def _after_lookup(op: tf.Operation, rows_grad: Any) -> tf.Tensor:
 
 def _key_slices(rows_grad: tf.Tensor, keys: tf.Tensor) -> tf.IndexedSlices:
     """Gradient of an EmbeddingVariable."""
+    if not tf.executing_eagerly() and keys.graph is not tf.compat.v1.get_default_graph():
+        keys = tf.identity(keys)  # of a tf.function that is differentiated from outside
     dim = rows_grad.shape[1]
     # No rows, so that making it dense is an error. Branches of tf.cond must agree in having an
     # int32 shape; the one that looks nothing up gets it from the handle: see EmbeddingVariable.

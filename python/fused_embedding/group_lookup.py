@@ -7,10 +7,10 @@ import tensorflow as tf
 
 from fused_embedding import raw_ops
 from fused_embedding._tf_private import colocate_with, variable_accessed
-from fused_embedding.embedding_variable import global_step_value
 from fused_embedding.lookup_options import LookupOptions
 from fused_embedding.placement import is_in_another_task, lacks_kernels
 from fused_embedding.sparse_ids import SparseIds
+from fused_embedding.table_reads import global_step_value
 from fused_embedding.tables import AnyShard, EmbeddingVariableShard, Shard
 from fused_embedding.train.control_flow import branch_gradients
 

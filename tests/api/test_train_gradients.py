@@ -364,6 +364,28 @@ def test_steps_inside_a_loop(control_flow):
     assert_close(got, want)
 
 
+LOOKUPS = {
+    "one": lambda table, ids: tf.nn.embedding_lookup(table, ids),
+    "group": lambda table, ids: fe.nn.group_embedding_lookup_sparse(
+        [table], [tf.sparse.from_dense(ids[:, None])], combiners=["sum"]
+    )[0],
+}
+
+
+@pytest.mark.parametrize("lookup", LOOKUPS)
+def test_a_function_is_differentiated_from_outside(lookup):
+    """The keys are then a tensor of the function's graph, and the gradient's another one."""
+    table, stock = make_table()[0], tf.Variable(ROWS)
+    forward = tf.function(lambda ids: loss_of(LOOKUPS[lookup](table, ids)))
+    ids = tf.constant([3, 1, 3], tf.int64)
+    for _ in range(2):
+        for variable, loss in ((table, forward), (stock, lambda ids: lookup_loss(stock, ids))):
+            with tf.GradientTape() as tape:
+                value = loss(ids)
+            adagrad().apply_gradients([(tape.gradient(value, variable), variable)])
+    assert_close(tf.nn.embedding_lookup(table, ids).numpy(), tf.gather(stock, ids).numpy())
+
+
 @pytest.mark.parametrize("wrap", ["recompute_grad", "custom_gradient"])
 def test_recomputed_lookups_are_refused(wrap):
     table, _ = make_table("recomputed")

@@ -5,7 +5,7 @@ import gc
 import sys
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
@@ -265,14 +265,8 @@ def _refuse_tables(optimizer: Any, variables: list[Any]) -> None:
     is_trainer = isinstance(getattr(optimizer, "inner_optimizer", None), _TrainsTables)
     if tables:
         check_no_strategy(tables[0])  # first: the advice below would lead to this error
-    if tables and not is_trainer:
-        problem = f"{title} cannot train the EmbeddingVariable {tables[0].name!r}"
-        advice = "compile the model with fe.keras.wrap(optimizer)"
-        try:
-            step_of(optimizer)
-        except NotImplementedError:  # fe.keras.wrap would refuse it as well
-            advice += f", where optimizer is one of {', '.join(RULES)} of Keras"
-        raise NotImplementedError(f"{problem}; {advice}")
+        if not is_trainer:
+            _refuse(optimizer, title, tables[0])
     frozen = [t for t in _tables_nobody_trains() if not any(t is given for given in tables)]
     if frozen:
         raise NotImplementedError(
@@ -281,6 +275,18 @@ def _refuse_tables(optimizer: Any, variables: list[Any]) -> None:
             "own it (fe.keras.variable), or look it up inside fe.inference(); if another "
             "optimizer trains it, let that one apply its gradients first"
         )
+
+
+def _refuse(optimizer: Any, title: str, table: Any) -> NoReturn:
+    """Raises, and says how to make an optimizer that trains tables."""
+    advice = "compile the model with fe.keras.wrap(optimizer)"
+    try:
+        step_of(optimizer)
+    except NotImplementedError:  # fe.keras.wrap would refuse it as well
+        advice += f", where optimizer is one of {', '.join(RULES)} of Keras"
+    raise NotImplementedError(
+        f"{title} cannot train the EmbeddingVariable {table.name!r}; {advice}"
+    )
 
 
 def _handles_in_training() -> list[tf.Tensor]:
