@@ -1,7 +1,6 @@
 """EmbeddingVariable: a table of embeddings without a vocabulary, as a TensorFlow variable."""
 
 import dataclasses
-import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
@@ -72,28 +71,6 @@ class Partition:
     index: int = 0
     count: int = 1
     strategy: str = "hash"
-
-
-class TableShape(tf.TensorShape):
-    """`[?, dim]`, whose as_list() is `[rows, dim]` outside of graphs.
-
-    Keras 2 counts the parameters of a model by as_list() of the shapes of its weights.
-    """
-
-    def __init__(self, table: "EmbeddingVariable"):
-        super().__init__([None, table.embedding_dim])
-        self._table = weakref.ref(table)
-
-    def as_list(self) -> list[int | None]:
-        """The number of rows that there are now, None in a graph, and the length of a row."""
-        table = self._table()
-        dim = int(self[1])
-        if table is None or not tf.executing_eagerly():
-            return [None, dim]
-        return [int(table.total_count()), dim]
-
-    def __reduce__(self) -> Any:
-        return tf.TensorShape, ([None, int(self[1])],)
 
 
 class ExportedRows(NamedTuple):
@@ -194,8 +171,6 @@ class EmbeddingVariable(BaseResourceVariable):
                 tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
             ),
         )
-        if not in_graph:
-            self._shape = TableShape(self)
         is_loaded = table_attributes.get("frozen", False)
         self._deleter = None if in_graph else _deleter(handle, is_kept_by_functions=is_loaded)
 

@@ -12,7 +12,7 @@ from fused_embedding.embedding_options import EmbeddingVariableOption, from_conf
 from fused_embedding.embedding_scope import get_embedding_variable
 from fused_embedding.embedding_variable import EmbeddingVariable
 from fused_embedding.inference import inference
-from fused_embedding.keras.variables import variable
+from fused_embedding.keras.variables import variable, with_counted_shape
 
 
 def _as_array(tensor: tf.Tensor) -> np.ndarray:
@@ -116,7 +116,7 @@ class TableLayer:
             ev_option=self.ev_option,
         )
         # tf_keras tracks the table itself, Keras 3 its own variables.
-        return variable(table) if self._is_keras_3 else table
+        return variable(table) if self._is_keras_3 else with_counted_shape(table)
 
     def _new_weights(self) -> Any:
         initializer = self.embeddings_initializer

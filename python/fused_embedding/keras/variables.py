@@ -1,11 +1,40 @@
 """How Keras holds an EmbeddingVariable, and how it is found again among a model's variables."""
 
 import functools
+import weakref
 from typing import Any
 
 import tensorflow as tf
 
 from fused_embedding.embedding_variable import EmbeddingVariable
+
+
+class _CountedShape(tf.TensorShape):
+    """`[?, dim]`, whose as_list() is `[rows, dim]` outside of graphs.
+
+    Keras 2 counts the parameters of a model by as_list() of the shapes of its weights.
+    """
+
+    def __init__(self, table: EmbeddingVariable):
+        super().__init__([None, table.embedding_dim])
+        self._table = weakref.ref(table)
+
+    def as_list(self) -> list[int | None]:
+        """The number of rows that there are now, None in a graph, and the length of a row."""
+        table = self._table()
+        dim = int(self[1])
+        if table is None or not tf.executing_eagerly():
+            return [None, dim]
+        return [int(table.total_count()), dim]
+
+    def __reduce__(self) -> Any:
+        return tf.TensorShape, ([None, int(self[1])],)
+
+
+def with_counted_shape(table: EmbeddingVariable) -> EmbeddingVariable:
+    """Lets a table of a Keras 2 layer count as its rows times their length."""
+    table._shape = _CountedShape(table)
+    return table
 
 
 class _ShapeOfTable(tf.TensorShape):
