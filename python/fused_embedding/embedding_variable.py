@@ -411,11 +411,14 @@ class EmbeddingVariable(BaseResourceVariable):
         """A copy of the rows that carries their keys: what get_weights() of Keras returns.
 
         Returns:
-            `[n, dim]` TableSnapshot. In a graph it raises NotImplementedError.
+            `[n, dim]` TableSnapshot.
+
+        Raises:
+            NotImplementedError: In a graph, and for HDF5 files, which have no place for keys.
         """
         from fused_embedding import table_snapshot  # it imports this module
 
-        if not tf.executing_eagerly():
+        if not tf.executing_eagerly() or table_snapshot.is_for_hdf5():
             self._refuse_dense()
         return table_snapshot.take_snapshot(self)
 

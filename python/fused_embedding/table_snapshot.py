@@ -6,6 +6,7 @@ keys, and takes only such a copy back.
 """
 
 import contextlib
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -21,6 +22,7 @@ NUM_SAMPLED_ROWS = 100_000
 _FIRST_VALUE_COLUMNS = ("initializer", "initializer_parameters", "seed", "initializer_matrix")
 _FILTER_COLUMNS = ("filtered_keys", "filtered_frequencies", "filtered_versions")
 _state = threading.local()
+_MAX_FRAMES = 8  # between here and the module of Keras that writes HDF5 files
 
 
 class TableSnapshot(np.ndarray):
@@ -84,6 +86,21 @@ def take_snapshot(table: EmbeddingVariable) -> TableSnapshot:
     content = table.export_content()
     first_values = {name: getattr(content, name).numpy() for name in _FIRST_VALUE_COLUMNS}
     return TableSnapshot(content.keys.numpy(), content.values.numpy(), first_values)
+
+
+def is_for_hdf5() -> bool:
+    """Whether Keras 2 reads weights to write them into an HDF5 file, which would lose the keys.
+
+    It reads them by the function that get_weights() uses: only the callers tell the two apart.
+    """
+    frame = sys._getframe(1)
+    for _ in range(_MAX_FRAMES):
+        if frame.f_code.co_filename.endswith("hdf5_format.py"):
+            return True
+        if frame.f_back is None:
+            return False
+        frame = frame.f_back
+    return False
 
 
 def set_snapshot(table: EmbeddingVariable, value: Any) -> None:

@@ -182,7 +182,6 @@ def refused(keras):
     if is_keras_3(keras):
         yield "gradient_accumulation_steps", lambda: optimizers.SGD(gradient_accumulation_steps=2)
         yield "loss_scale_factor", lambda: optimizers.SGD(loss_scale_factor=2.0)
-        yield "LossScaleOptimizer", lambda: optimizers.LossScaleOptimizer(optimizers.SGD())
     else:
         yield "legacy.*cannot train", lambda: optimizers.legacy.Adagrad()
 

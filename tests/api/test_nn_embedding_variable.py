@@ -389,12 +389,11 @@ DENSE_READS = {
     "add": lambda v: v + 1.0,
     "convert": lambda v: tf.convert_to_tensor(v),
     "identity": lambda v: tf.identity(v),
-    "numpy": lambda v: v.numpy(),
     "array": lambda v: np.asarray(v),
     "read_value": lambda v: v.read_value(),
     "value": lambda v: v.value(),
     "slice": lambda v: v[0],
-    "assign": lambda v: v.assign(make_table()),
+    "assign": lambda v: v.assign(tf.constant(make_table())),
     "assign_add": lambda v: v.assign_add(make_table()),
     "scatter_update": lambda v: v.scatter_update(tf.IndexedSlices(make_table()[:1], [0])),
     "matmul": lambda v: tf.matmul(make_table(), v),
@@ -409,9 +408,6 @@ def test_dense_reads_say_what_to_do_instead(case):
 
 
 PARTITIONED_READS = {
-    "embedding_lookup": lambda v: tf.nn.embedding_lookup(v, [1]),
-    "embedding_lookup_v1": lambda v: tf.compat.v1.nn.embedding_lookup(v, [1]),
-    "gather": lambda v: tf.gather(v, [1]),
     "safe_embedding_lookup_sparse": lambda v: tf.nn.safe_embedding_lookup_sparse(v, IDS),
     "embedding_lookup_sparse": lambda v: tf.nn.embedding_lookup_sparse(v, IDS, None),
     "list_of_parts": lambda v: tf.nn.embedding_lookup(list(v), [1]),

@@ -21,7 +21,7 @@ IDS = sparse([1, 2, 2, 7, 1], [0, 0, 2, 2, 3], 5)
 @pytest.fixture(scope="module")
 def worker():
     """A worker in this process, as a check needs it, and the cluster that it is part of."""
-    ports = cluster._free_ports(3)
+    ports = cluster.free_ports(3)
     jobs = {"ps": [f"localhost:{p}" for p in ports[:2]], "worker": [f"localhost:{ports[2]}"]}
     specification = tf.train.ClusterSpec(jobs)
     servers = [tf.distribute.Server(specification, "ps", task) for task in (0, 1)]

@@ -1,4 +1,4 @@
-"""Which cases of the tests run: tests/grids.py and the hooks of tests/conftest.py."""
+"""Which cases of the tests run: tests/grids.py and the hooks of tests/case_choice.py."""
 
 import collections
 import itertools
@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 import pytest
 
-import conftest
+import case_choice
 import grids
 
 PYPROJECT = pathlib.Path(__file__).resolve().parents[2] / "pyproject.toml"
@@ -85,11 +85,20 @@ class Recorder:
 def collect(tmp_path, monkeypatch):
     """Collects CASES with options of pytest's."""
     (tmp_path / "test_cases.py").write_text(CASES)
-    monkeypatch.setattr(conftest, "missing_for_gpus", lambda: "none here")
+    monkeypatch.setattr(case_choice, "missing_for_gpus", lambda: "none here")
 
     def run(*options):
         recorder = Recorder()
-        command = ["-p", "conftest", "-c", PYPROJECT, "--rootdir", tmp_path, "--collect-only", "-q"]
+        command = [
+            "-p",
+            "case_choice",
+            "-c",
+            PYPROJECT,
+            "--rootdir",
+            tmp_path,
+            "--collect-only",
+            "-q",
+        ]
         plugins = ["-p", "no:cacheprovider", "--import-mode=importlib"]
         arguments = [*command, *plugins, *options, tmp_path]
         assert pytest.main([str(a) for a in arguments], plugins=[recorder]) == 0
@@ -125,7 +134,7 @@ def test_what_is_left_out_is_counted_by_reason(collect):
 
 
 def test_with_a_gpu_its_cases_run(collect, monkeypatch):
-    monkeypatch.setattr(conftest, "missing_for_gpus", lambda: None)
+    monkeypatch.setattr(case_choice, "missing_for_gpus", lambda: None)
     names = collect("--full-grids")
     assert "test_gpu" in names
     assert all(name[0] == "t" for name in names)
