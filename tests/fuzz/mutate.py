@@ -144,7 +144,8 @@ def mutate_list(rng, values):
     if not values:
         return values
     at = int(rng.integers(len(values)))
-    is_handle = isinstance(values[at], tf.Tensor) and values[at].dtype == tf.resource
+    # One that was spoiled before may be a variant, which is no array either.
+    is_handle = isinstance(values[at], tf.Tensor) and values[at].dtype in (tf.resource, tf.variant)
     spoil = other_resource if is_handle else mutate_array
     return [*values[:at], spoil(rng, values[at]), *values[at + 1 :]]
 
