@@ -34,9 +34,10 @@ Status StartPool(const Pool& pool, rocksdb_env_t* env) {
 Status StartTimer() {
   static rocksdb_t* keeper = nullptr;
   if (keeper != nullptr) return Status();
+  static rocksdb_env_t* const memory = rocksdb_create_mem_env();  // the keeper's, never freed
   const std::unique_ptr<rocksdb_options_t, decltype(&rocksdb_options_destroy)> options(
       rocksdb_options_create(), &rocksdb_options_destroy);
-  rocksdb_options_set_env(options.get(), rocksdb_create_mem_env());  // the keeper's, never freed
+  rocksdb_options_set_env(options.get(), memory);
   rocksdb_options_set_create_if_missing(options.get(), 1);
   rocksdb_options_set_write_buffer_size(options.get(), size_t{64} << 10);
   rocksdb_options_set_max_file_opening_threads(options.get(), 1);
