@@ -12,9 +12,7 @@ import tensorflow as tf
 
 from fused_embedding._tf_private import register_dispatchable_type
 from fused_embedding.embedding_partitions import PartitionedEmbeddingVariable
-from fused_embedding.embedding_variable import EmbeddingVariable
 
-TABLES = (EmbeddingVariable, PartitionedEmbeddingVariable)
 # TensorFlow itself takes ragged ids apart, and then calls embedding_lookup with their values. Two
 # functions for one call would be an error.
 _NotRagged = Union[tf.Tensor, tf.Variable, np.ndarray, np.generic, int, list, tuple]  # noqa: UP007
