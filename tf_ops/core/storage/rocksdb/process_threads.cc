@@ -34,7 +34,9 @@ Status StartPool(const Pool& pool, rocksdb_env_t* env) {
 Status StartTimer() {
   static rocksdb_t* keeper = nullptr;
   if (keeper != nullptr) return Status();
-  static rocksdb_env_t* const memory = rocksdb_create_mem_env();  // the keeper's, never freed
+  // Never freed, as the keeper uses it. A new one each time: a failed rocksdb_open keeps its lock.
+  static rocksdb_env_t* memory = nullptr;
+  memory = rocksdb_create_mem_env();
   const std::unique_ptr<rocksdb_options_t, decltype(&rocksdb_options_destroy)> options(
       rocksdb_options_create(), &rocksdb_options_destroy);
   rocksdb_options_set_env(options.get(), memory);
