@@ -1,0 +1,77 @@
+"""Which functions of TensorFlow and Keras the package replaces, and when: decision 031."""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import types
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_DECISION = _ROOT / "docs/decisions/031-what-the-first-embedding-variable-patches.md"
+
+
+def _functions():
+    """Each function and method that a module of TensorFlow's or Keras's defines, by its name."""
+    found = {}
+    modules = {
+        name: module
+        for name, module in sys.modules.items()
+        if name.partition(".")[0] in ("tensorflow", "keras", "tf_keras")
+        and isinstance(module, types.ModuleType)
+    }
+    for name, module in modules.items():
+        for key, value in list(vars(module).items()):
+            if getattr(value, "__module__", None) != name:
+                continue
+            if isinstance(value, types.FunctionType):
+                found[f"{name}.{key}"] = value
+            elif isinstance(value, type):
+                for attribute, method in list(vars(value).items()):
+                    if isinstance(method, types.FunctionType):
+                        found[f"{name}.{key}.{attribute}"] = method
+    return found
+
+
+def _replaced(before):
+    """Functions that are others than before, and those that classes of before have got."""
+    owners = {name.rpartition(".")[0] for name in before}
+    return sorted(
+        name
+        for name, value in _functions().items()
+        if before.get(name) is not value and name.rpartition(".")[0] in owners
+    )
+
+
+def _main():
+    import keras
+    import tensorflow as tf
+
+    # What is loaded lazily is loaded before, with whatever it replaces itself.
+    _ = tf.compat.v1.train.Saver, tf.keras.optimizers.Adagrad, keras.callbacks.TensorBoard
+    before = _functions()
+    import fused_embedding as fe
+
+    by_import = _replaced(before)
+    fe.keras.layers.Embedding(output_dim=4)
+    by_layers = _replaced(before)
+    fe.get_embedding_variable("table", 4)
+    print(json.dumps([len(before), by_import, by_layers, _replaced(before)]))
+
+
+def test_what_is_replaced_and_when():
+    done = subprocess.run([sys.executable, __file__], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    num_functions, by_import, by_layers, by_table = json.loads(done.stdout.splitlines()[-1])
+    assert num_functions > 10_000
+    assert by_import == []
+    # The decision names each by its last word, in the first column of its table.
+    rows = re.findall(r"^\| (.*?) \|", _DECISION.read_text(), re.MULTILINE)
+    documented = set(re.findall(r"\w+", " ".join(rows)))
+    assert {name.rpartition(".")[2] for name in by_table} <= documented
+    assert set(by_layers) < set(by_table)
+    assert all(name.startswith(("keras.", "tf_keras.")) for name in by_layers)
+
+
+if __name__ == "__main__":
+    _main()
