@@ -67,7 +67,7 @@ def embedding_lookup(
     >>> fe.nn.embedding_lookup(users, [[7, 1 << 60]]).shape
     TensorShape([1, 2, 4])
     """
-    return tf.nn.embedding_lookup(_whole(params), ids, max_norm, name)
+    return tf.nn.embedding_lookup(as_one_table(params), ids, max_norm, name)
 
 
 def embedding_lookup_v1(
@@ -96,11 +96,11 @@ def embedding_lookup_v1(
         ValueError: As there.
     """
     return tf.compat.v1.nn.embedding_lookup(
-        _whole(params), ids, partition_strategy, name, validate_indices, max_norm
+        as_one_table(params), ids, partition_strategy, name, validate_indices, max_norm
     )
 
 
-def _whole(params: Any) -> Any:
+def as_one_table(params: Any) -> Any:
     """A list of the partitions of an EmbeddingVariable as that variable: stock divides by ids."""
     if not isinstance(params, list | tuple):
         return params

@@ -18,6 +18,8 @@ LOOKUPS = {
     "gather": lambda table, keys: tf.gather(table, keys),
     "v1.gather": lambda table, keys: tf1.gather(table, keys),
     "fe.nn": lambda table, keys: fe.nn.embedding_lookup(table, keys),
+    "nn of parts": lambda table, keys: tf.nn.embedding_lookup(list(table), keys),
+    "v1.nn of parts": lambda table, keys: tf1.nn.embedding_lookup([*table], keys),
     "fe.nn of parts": lambda table, keys: fe.nn.embedding_lookup(list(table), keys),
     "fe.v1.nn": lambda table, keys: fe.compat.v1.nn.embedding_lookup(table, keys),
 }
@@ -106,5 +108,7 @@ def test_what_is_no_whole_variable_is_refused():
     table = make_table(3)
     with pytest.raises(ValueError, match="all partitions of one"):
         fe.nn.embedding_lookup(list(table)[:2], [1])
+    with pytest.raises(ValueError, match="all partitions of one"):
+        tf.nn.embedding_lookup(list(table)[:2], [1])
     with pytest.raises(NotImplementedError, match=r"'table' was read .* as one dense tensor"):
         tf.gather(table, [1], axis=1)
