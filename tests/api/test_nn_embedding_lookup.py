@@ -112,3 +112,15 @@ def test_what_is_no_whole_variable_is_refused():
         tf.nn.embedding_lookup(list(table)[:2], [1])
     with pytest.raises(NotImplementedError, match=r"'table' was read .* as one dense tensor"):
         tf.gather(table, [1], axis=1)
+
+
+def test_stocks_sparse_lookups_of_all_partitions():
+    table = make_table(3)
+    table.upsert([*ROW_OF_KEY], ROWS)
+    ids = tf.sparse.from_dense(tf.constant([[7, 3], [1 << 40, 0]], tf.int64))
+    want = [ROW_OF_KEY[7] + ROW_OF_KEY[3], ROW_OF_KEY[1 << 40]]
+    for rows in (
+        tf.nn.embedding_lookup_sparse(list(table), ids, None, combiner="sum"),
+        tf.nn.safe_embedding_lookup_sparse(list(table), ids, combiner="sum"),
+    ):
+        np.testing.assert_array_equal(rows, want)
