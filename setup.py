@@ -27,8 +27,10 @@ except NotFoundError as error:
 VERSION = re.search(
     r'^__version__ = "(.+)"$', (ROOT / "python/fused_embedding/__init__.py").read_text(), re.M
 )[1]
-# A new folder for each build: nothing of an earlier one, or of another environment, leaks in.
-BUILD_BASE = tempfile.TemporaryDirectory(prefix="fused_embedding-")
+# A new folder for each build: nothing of an earlier one, or of another environment, leaks in. It is
+# as deep in the repository as build/dev: ccache tells compilations with other relative paths apart.
+(ROOT / "build").mkdir(exist_ok=True)
+BUILD_BASE = tempfile.TemporaryDirectory(prefix="wheel-", dir=ROOT / "build")
 
 
 def _switch(name: str, default: str, *others: str) -> str:
@@ -105,7 +107,7 @@ setup(
     entry_points={"console_scripts": ["fused-embedding = fused_embedding_cli:main"]},
     package_data={"fused_embedding": ["py.typed"]},
     ext_modules=[Extension("fused_embedding._ops", sources=[])],
-    options={"build": {"build_base": BUILD_BASE.name}},
+    options={"build": {"build_base": BUILD_BASE.name, "build_temp": BUILD_BASE.name}},
     cmdclass={"build_ext": CMakeBuild, "bdist_wheel": Py3Wheel},
     # TensorFlow only through an extra: installing never pulls the large CUDA wheel unasked.
     install_requires=["numpy", "absl-py"],
