@@ -24,6 +24,7 @@ from fused_embedding.column_groups import LooksUpItsGroup, Recording, RecordsIts
 from fused_embedding.fusion_check import FusionCheck, as_check
 from fused_embedding.group_lookup import Column
 from fused_embedding.lookup import BEST, LOOKUPS, run_lookup
+from fused_embedding.lookup_names import lookups_of_column
 from fused_embedding.lookup_options import make_options
 from fused_embedding.sparse_ids import as_sparse_ids
 from fused_embedding.tables import as_shards
@@ -131,13 +132,22 @@ def _subclass(base: type, method: str, **names: Any) -> type:
 
 
 def _with_lookups(function: Callable, do_fusion: DoFusion) -> Callable:
-    """`function` of TensorFlow, with the lookups that `do_fusion` asks for."""
+    """`function` of TensorFlow, of a column, with the lookups that `do_fusion` asks for."""
     version = resolve_fusion(do_fusion)
     if version is None:
         return function
+    lookups: Any
     if isinstance(version, FusionCheck):
-        return with_globals(function, embedding_ops=_CheckedLookups(version))
-    return with_globals(function, embedding_ops=_FusedLookups(version))
+        lookups = _CheckedLookups(version)
+    else:
+        lookups = _FusedLookups(version)
+    ours = with_globals(function, embedding_ops=lookups)
+
+    def of_column(column: Any, *args: Any, **kwargs: Any) -> Any:
+        with lookups_of_column(column):
+            return ours(column, *args, **kwargs)
+
+    return of_column
 
 
 def fused_lookup(column: Any, table: Any, sparse_tensors: Any) -> tf.Tensor:
@@ -155,14 +165,15 @@ def fused_lookup(column: Any, table: Any, sparse_tensors: Any) -> tf.Tensor:
     ids, weights = sparse_tensors
     is_safe = column.use_safe_embedding_lookup or ids.shape.rank != 2
     lookup = lookups.safe_embedding_lookup_sparse if is_safe else lookups.embedding_lookup_sparse_v2
-    return lookup(
-        table,
-        ids,
-        weights,
-        combiner=column.combiner,
-        name=f"{column.name}_weights",
-        max_norm=column.max_norm,
-    )
+    with lookups_of_column(column):
+        return lookup(
+            table,
+            ids,
+            weights,
+            combiner=column.combiner,
+            name=f"{column.name}_weights",
+            max_norm=column.max_norm,
+        )
 
 
 def _recorded(params: Any, sp_ids: Any, sp_weights: Any, *, is_safe: bool, **how: Any) -> Any:

@@ -226,6 +226,7 @@ def _group_arguments(op: tf.Operation, tables: str) -> dict[str, Any]:
         **dict(zip(names, parts, strict=True)),
         **{name: list(op.get_attr(name)) for name in lists},
         "combiners": _strings(op.get_attr("combiners")),
+        "column_names": _strings(op.get_attr("column_names")),
         **_attrs(op, "prune", "fill_empty_row"),
     }
 

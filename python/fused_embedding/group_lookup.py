@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from fused_embedding import raw_ops
 from fused_embedding._tf_private import colocate_with, variable_accessed
+from fused_embedding.lookup_names import column_name, table_name
 from fused_embedding.lookup_options import LookupOptions
 from fused_embedding.placement import is_in_another_task, lacks_kernels
 from fused_embedding.sparse_ids import SparseIds
@@ -27,6 +28,14 @@ class Column(NamedTuple):
     shards: list[AnyShard]
     ids: SparseIds
     options: LookupOptions
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        table = table_name(self.shards[0].owner)
+        if len(self.shards) > 1:
+            table = table.removesuffix("/part_0")  # of a partitioned variable
+        return column_name(self.ids.name, table)
 
 
 def obstacle(column: Column) -> str | None:
@@ -89,6 +98,7 @@ def lookup_group(columns: Sequence[Column], *, side_by_side: bool = False) -> li
     arguments |= {
         "table_of_column": table_of_column,
         "num_outputs": 1 if side_by_side else len(columns),
+        "column_names": [column.name for column in columns],
     }
     if isinstance(tables[0], EmbeddingVariableShard):
         return _call_keyed(tables, arguments)

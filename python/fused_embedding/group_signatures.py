@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from fused_embedding.group_lookup import Column
 from fused_embedding.lookup import run_group, run_group_side_by_side
+from fused_embedding.lookup_names import ids_name
 from fused_embedding.lookup_options import LookupOptions, make_options
 from fused_embedding.sparse_ids import (
     SparseIds,
@@ -152,6 +153,7 @@ def _dense_ids(ids: Any, argument: str) -> SparseIds:
         dense_shape=tf.stack([num_ids, tf.ones_like(num_ids)]),
         leading_shape=None if is_vector else tf.shape(ids, out_type=tf.int64),
         static_leading_shape=None if is_vector else ids.shape,
+        name=ids_name(argument),
     )
 
 

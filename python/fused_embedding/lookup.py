@@ -27,6 +27,7 @@ def lookup_v2(shards: list[AnyShard], ids: SparseIds, options: LookupOptions) ->
         `[num_rows, dim]` combined embeddings, rows of the table being flattened.
     """
     ids = ids.as_int64()
+    name = Column(shards, ids, options).name
     has_weights = ids.weights is not None
     weights = ids.weights if has_weights else tf.zeros([0], tf.float32)
     values, indices, is_row_empty = ids.values, ids.indices, tf.zeros([0], tf.bool)
@@ -41,12 +42,13 @@ def lookup_v2(shards: list[AnyShard], ids: SparseIds, options: LookupOptions) ->
             default_id=options.default_id_attr,
             use_sparse_weights=has_weights,
             prune_sparse_weights=has_weights and options.prune_weights,
+            column_name=name,
         )
     if options.default_id is not None and options.default_id < 0:
-        values = _with_no_empty_row(values, is_row_empty, options.default_id)
+        values = _with_no_empty_row(values, is_row_empty, options.default_id, name)
     unique_ids, unique_idxs, counts = raw_ops.UniqueWithCountsV3(input=values)
     occurrences = _occurrences(options, is_row_empty)._replace(counts=counts)
-    rows, permutation = _gather_unique(shards, unique_ids, occurrences, options)
+    rows, permutation = _gather_unique(shards, unique_ids, occurrences, options, name)
     return raw_ops.FusedEmbeddingSparsePostLookUpV2(
         emb_shards=rows,
         partition_permutation=permutation,
@@ -64,13 +66,15 @@ def lookup_v2(shards: list[AnyShard], ids: SparseIds, options: LookupOptions) ->
     ).emb_vectors
 
 
-def _with_no_empty_row(values: tf.Tensor, is_row_empty: tf.Tensor, default_id: int) -> tf.Tensor:
+def _with_no_empty_row(
+    values: tf.Tensor, is_row_empty: tf.Tensor, default_id: int, name: str
+) -> tf.Tensor:
     """`values`, after a check that no row needed a default id that is no row of the table."""
     check = tf.debugging.assert_equal(
         tf.reduce_any(is_row_empty),
         False,
-        message=f"a row has no valid id, and default_id = {default_id} is no row of the table; "
-        "pass a default_id >= 0, or None for zero rows",
+        message=f"{name}: a row has no valid id, and default_id = {default_id} is no row of the "
+        "table; pass a default_id >= 0, or None for zero rows",
     )
     with tf.control_dependencies([check] if check is not None else []):
         return tf.identity(values)
@@ -85,23 +89,29 @@ def _occurrences(options: LookupOptions, is_row_empty: tf.Tensor) -> Occurrences
 
 
 def _gather_unique(
-    shards: list[AnyShard], unique_ids: tf.Tensor, occurrences: Occurrences, options: LookupOptions
+    shards: list[AnyShard],
+    unique_ids: tf.Tensor,
+    occurrences: Occurrences,
+    options: LookupOptions,
+    name: str,
 ) -> tuple[list[tf.Tensor], tf.Tensor]:
     """Rows of each shard, and the permutation that tells where each id's row is."""
+    arguments: dict[str, Any] = {"ids_are_unique": True, "column_name": name}
     if len(shards) == 1:
-        rows = shards[0].gather(unique_ids, ids_are_unique=True, occurrences=occurrences)
+        rows = shards[0].gather(unique_ids, occurrences=occurrences, **arguments)
         return [rows], tf.zeros([0, 2], tf.int32)
     partition = raw_ops.PartitionWithPermutation(
         input=unique_ids,
         partition_shapes=[shard.partition_shape() for shard in shards],
         partition_strategy=options.partition_strategy,
+        column_name=name,
     )
     counts_of_shards: Sequence[tf.Tensor | None] = [None] * len(shards)
     if isinstance(shards[0], EmbeddingVariableShard):
         shard_of_id = partition.partition_permutation[:, 0]
         counts_of_shards = tf.dynamic_partition(occurrences.counts, shard_of_id, len(shards))
     rows = [
-        shard.gather(ids, ids_are_unique=True, occurrences=occurrences._replace(counts=counts))
+        shard.gather(ids, occurrences=occurrences._replace(counts=counts), **arguments)
         for shard, ids, counts in zip(
             shards, partition.partitioned_values, counts_of_shards, strict=True
         )
@@ -121,6 +131,7 @@ def lookup_v1(shards: list[AnyShard], ids: SparseIds, options: LookupOptions) ->
         `[num_rows, dim]` combined embeddings, rows of the table being flattened.
     """
     ids = ids.as_int64()
+    name = Column(shards, ids, options).name
     values, indices = ids.values, ids.indices
     if ids.weights is not None:
         # The op moves pairs about without their weights. Columns mean nothing to it, so they carry
@@ -138,6 +149,7 @@ def lookup_v1(shards: list[AnyShard], ids: SparseIds, options: LookupOptions) ->
         prune_invalid_id=options.prune,
         default_id=options.default_id_attr,
         partition_strategy=options.partition_strategy,
+        column_name=name,
     )
     partitioned_weights = []
     if ids.weights is not None:
@@ -150,7 +162,7 @@ def lookup_v1(shards: list[AnyShard], ids: SparseIds, options: LookupOptions) ->
     occurrences = _occurrences(options, pairs.row_empty_and_invalid_flags[:num_rows])
     return raw_ops.FusedEmbeddingSparsePostLookUp(
         emb_shards=[
-            shard.gather(shard_ids, ids_are_unique=False, occurrences=occurrences)
+            shard.gather(shard_ids, ids_are_unique=False, occurrences=occurrences, column_name=name)
             for shard, shard_ids in zip(shards, pairs.partitioned_values, strict=True)
         ],
         partitioned_indices=pairs.partitioned_indices,

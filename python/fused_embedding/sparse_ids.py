@@ -4,6 +4,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from fused_embedding.lookup_names import ids_name
+
 VALUE_DTYPES = (tf.float32, tf.float64, tf.float16, tf.bfloat16)
 
 
@@ -22,6 +24,7 @@ class SparseIds(NamedTuple):
         leading_shape: `[k - 1]` int64 dense shape without the last dimension, for ids of rank k
             other than 2, else None. Rows are then its dimensions, flattened.
         static_leading_shape: What is known of `leading_shape` when the graph is built.
+        name: What errors call them.
     """
 
     values: tf.Tensor
@@ -30,6 +33,7 @@ class SparseIds(NamedTuple):
     weights: tf.Tensor | None = None
     leading_shape: tf.Tensor | None = None
     static_leading_shape: tf.TensorShape | None = None
+    name: str = "ids"
 
     def as_int64(self) -> "SparseIds":
         """The same with int64 ids."""
@@ -122,7 +126,8 @@ def as_sparse_ids(ids: Any, weights: Any, argument: str, *, flatten_rows: bool =
         pairs = _from_ragged(ids)
     else:
         pairs = _from_sparse(ids, flatten_rows=flatten_rows)
-    return pairs._replace(weights=_weight_values(weights, pairs.values.shape))
+    weight_values = _weight_values(weights, pairs.values.shape)
+    return pairs._replace(weights=weight_values, name=ids_name(argument))
 
 
 def as_sequence_ids(ids: Any, weights: Any, argument: str) -> SparseIds:
@@ -164,4 +169,5 @@ def as_sequence_ids(ids: Any, weights: Any, argument: str) -> SparseIds:
         weights=_weight_values(weights, ids.values.shape),
         leading_shape=ids.dense_shape,
         static_leading_shape=ids.shape,
+        name=ids_name(argument),
     )

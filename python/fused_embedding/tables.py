@@ -78,7 +78,12 @@ class Shard(NamedTuple):
             return tf.shape(self.source, out_type=tf.int64)
 
     def gather(
-        self, ids: tf.Tensor, *, ids_are_unique: bool, occurrences: Occurrences
+        self,
+        ids: tf.Tensor,
+        *,
+        ids_are_unique: bool,
+        occurrences: Occurrences,
+        column_name: str,
     ) -> tf.Tensor:
         """Reads rows where the shard lives, so that only ids and rows travel.
 
@@ -86,6 +91,7 @@ class Shard(NamedTuple):
             ids: `[n]` int64 rows of this shard.
             ids_are_unique: Promise that no id occurs twice: the gradient then needs no merging.
             occurrences: Not looked at: a dense table counts nothing.
+            column_name: What errors call the lookup.
 
         Returns:
             `[n, dim]` rows, flattened to one dimension each.
@@ -95,7 +101,10 @@ class Shard(NamedTuple):
                 return self._stock_gather(ids, ids_are_unique)
             if not self.is_variable:
                 return raw_ops.FusedEmbeddingGather(
-                    params=self.source, ids=ids, ids_are_unique=ids_are_unique
+                    params=self.source,
+                    ids=ids,
+                    ids_are_unique=ids_are_unique,
+                    column_name=column_name,
                 )
             variable_accessed(self.source)
             return raw_ops.FusedEmbeddingResourceGather(
@@ -104,6 +113,7 @@ class Shard(NamedTuple):
                 dtype=self.dtype,
                 ids_are_unique=ids_are_unique,
                 params_shape=self.source.shape,
+                column_name=column_name,
             )
 
     def _stock_gather(self, ids: tf.Tensor, ids_are_unique: bool) -> tf.Tensor:
@@ -154,7 +164,12 @@ class EmbeddingVariableShard(NamedTuple):
         return tf.constant([0, self.source.embedding_dim], tf.int64)
 
     def gather(
-        self, ids: tf.Tensor, *, ids_are_unique: bool, occurrences: Occurrences
+        self,
+        ids: tf.Tensor,
+        *,
+        ids_are_unique: bool,
+        occurrences: Occurrences,
+        column_name: str,
     ) -> tf.Tensor:
         """Looks keys up, each once, where the table lives.
 
@@ -162,6 +177,7 @@ class EmbeddingVariableShard(NamedTuple):
             ids: `[n]` int64 keys.
             ids_are_unique: Whether no key occurs twice.
             occurrences: How often they occur in the batch.
+            column_name: Not looked at: any id is a key.
 
         Returns:
             `[n, dim]` rows.

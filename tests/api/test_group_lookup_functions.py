@@ -314,7 +314,7 @@ def test_sequences_train_as_stock_in_a_session_and_are_one_op():
 @pytest.mark.parametrize("place", [[0, 3], [1, -1], [2, 0], [0, 1 << 40]])
 def test_a_place_beside_the_matrix_is_refused_and_read_by_no_other_row(place):
     ids = tf.SparseTensor([place], tf.constant([1], tf.int64), [2, 3])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="column 0"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"sp_ids\[0\]: "):
         GROUP([tf.ones([2, 2])], [ids], ["sum"], is_sequence=True)
 
 
@@ -333,7 +333,7 @@ def test_group_embedding_lookup_equals_stock():
         np.testing.assert_array_equal(*grads)
     [sharded] = fe.nn.group_embedding_lookup([shards], [ids[0]])
     np.testing.assert_array_equal(sharded, want[0])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="column 0: id -1 at position 0"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"ids\[0\].*: id -1 at position 0"):
         fe.nn.group_embedding_lookup(tables[:1], [tf.constant([-1])])
 
 

@@ -409,3 +409,16 @@ def test_a_checkpoint_of_the_stock_saver_is_named(tmp_path):
         )
         with pytest.raises(tf.errors.NotFoundError, match=message):
             fe.train.Saver().restore(session, path)
+
+
+def test_what_the_stock_saver_says_of_our_checkpoint_is_on_the_page(tmp_path):
+    v1 = tf.compat.v1
+    page = (pathlib.Path(__file__).parents[2] / "docs/saving.md").read_text()
+    with tf.Graph().as_default(), v1.Session() as session:
+        session.run(fe.get_embedding_variable("users", 2).upsert([7], [[1.0, 2.0]]))
+        path = fe.train.Saver().save(session, str(tmp_path / "ours"))
+        with pytest.raises(tf.errors.NotFoundError) as error:
+            v1.train.Saver().restore(session, path)
+    for said in ("Restoring from checkpoint failed.", "Key users-keys not found in checkpoint"):
+        assert said in str(error.value)
+        assert said in page

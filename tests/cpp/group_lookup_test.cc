@@ -191,7 +191,9 @@ TEST(CheckColumns, NamesWhatIsWrong) {
   EXPECT_TRUE(IsOk(SmallColumn().Check()));
   SmallColumn large;
   large.ids[1] = 4;
-  EXPECT_TRUE(IsInvalid(large.Check(), {"column 0", "id 4 at position 1", "[0, 4)"}));
+  EXPECT_TRUE(IsInvalid(large.Check(), {"column 0: id 4 at position 1", "[0, 4)"}));
+  large.column.name = "feature 'a'";
+  EXPECT_TRUE(IsInvalid(large.Check(), {"feature 'a': id 4 at position 1", "[0, 4)"}));
   SmallColumn negative;
   negative.ids[0] = -2;
   EXPECT_TRUE(IsOk(negative.Check()));

@@ -117,6 +117,10 @@ def test_errors_name_the_column(kind, changes, message):
     columns = [TWO_COLUMNS[0], TWO_COLUMNS[1]._replace(**changes)]
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         group_stages.lookup([kind(t) for t in TABLES], columns)
+    named = message.replace("column 1", "feature 'b'")
+    names = ["feature 'a'", "feature 'b'"]
+    with pytest.raises(tf.errors.InvalidArgumentError, match=named):
+        group_stages.lookup([kind(t) for t in TABLES], columns, column_names=names)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +130,7 @@ def test_errors_name_the_column(kind, changes, message):
         ({"combiners": ["sum"]}, "combiners must have one entry for each of the 2 columns, got 1"),
         ({"max_norms": []}, "max_norms must have one entry"),
         ({"default_ids": [0] * 3}, "default_ids must have one entry"),
+        ({"column_names": ["a"]}, "column_names must have one entry for each of the 2 columns"),
         ({"table_of_column": [0]}, "must have one entry for each column"),
         ({"sp_values": [np.array([1])]}, "must have one entry for each column"),
         ({"weighted_columns": [0]}, "weighted_columns must have one entry for each of the 0"),
@@ -138,7 +143,21 @@ def test_errors_name_the_column(kind, changes, message):
             "column 0: sp_weights must hold one weight for each of the 3 ids",
         ),
         ({"sp_values": [np.ones([1, 1], np.int64), np.array([1, 2])]}, "column 0: sp_values"),
-        ({"sp_dense_shapes": [np.array([3]), np.array([3, 1])]}, "sp_dense_shape must be a vector"),
+        ({"sp_dense_shapes": [np.array([3]), np.array([3, 1])]}, "column 0: sp_dense_shape must"),
+        (
+            {
+                "sp_values": [np.ones([1, 1], np.int64), np.array([1, 2])],
+                "column_names": ["feature 'a'", ""],
+            },
+            "feature 'a': sp_values",
+        ),
+        (
+            {
+                "sp_dense_shapes": [np.array([3, 1]), np.array([3])],
+                "column_names": ["feature 'a'", ""],
+            },
+            "column 1: sp_dense_shape",
+        ),
     ],
 )
 def test_malformed_arguments(kind, changes, message):

@@ -14,7 +14,8 @@ namespace fused_embedding {
 
 // Reads rows of `params` [num_rows, ...] into output 0, [n, dim].
 template <typename Exec, typename Id>
-void GatherRows(tensorflow::OpKernelContext* ctx, const tensorflow::Tensor& params) {
+void GatherRows(tensorflow::OpKernelContext* ctx, const tensorflow::Tensor& params,
+                const ColumnName& column) {
   const tensorflow::Tensor& ids = ctx->input(1);
   FE_REQUIRES_OK(ctx, CheckVector("ids", ids));
   OP_REQUIRES(ctx, params.dims() >= 1,
@@ -26,23 +27,27 @@ void GatherRows(tensorflow::OpKernelContext* ctx, const tensorflow::Tensor& para
   OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, {ids.NumElements(), dim}, &rows));
   const TableView table{static_cast<const char*>(params.data()), params.dim_size(0),
                         dim * DataTypeSize(params.dtype())};
-  FE_REQUIRES_OK(ctx,
-                 Gather(Exec(ctx), table, InputSpan<Id>(ids), static_cast<char*>(rows->data())));
+  FE_REQUIRES_OK(ctx, column.Of(Gather(Exec(ctx), table, InputSpan<Id>(ids),
+                                       static_cast<char*>(rows->data()))));
 }
 
 template <typename Exec, typename Id>
 class GatherOp : public tensorflow::OpKernel {
  public:
-  using OpKernel::OpKernel;
+  explicit GatherOp(tensorflow::OpKernelConstruction* ctx) : OpKernel(ctx), column_(ctx) {}
+
   void Compute(tensorflow::OpKernelContext* ctx) override {
-    GatherRows<Exec, Id>(ctx, ctx->input(0));
+    GatherRows<Exec, Id>(ctx, ctx->input(0), column_);
   }
+
+ private:
+  ColumnName column_;
 };
 
 template <typename Exec, typename Id>
 class ResourceGatherOp : public tensorflow::OpKernel {
  public:
-  explicit ResourceGatherOp(tensorflow::OpKernelConstruction* ctx) : OpKernel(ctx) {
+  explicit ResourceGatherOp(tensorflow::OpKernelConstruction* ctx) : OpKernel(ctx), column_(ctx) {
     dtype_ = GetAttr<tensorflow::DataType>(ctx, "dtype");
   }
 
@@ -58,10 +63,11 @@ class ResourceGatherOp : public tensorflow::OpKernel {
                                            tensorflow::DataTypeString(params.dtype()),
                                            ", but dtype is ", tensorflow::DataTypeString(dtype_),
                                            "; initialise the variable first, or pass its dtype")));
-    GatherRows<Exec, Id>(ctx, params);
+    GatherRows<Exec, Id>(ctx, params, column_);
   }
 
  private:
+  ColumnName column_;
   tensorflow::DataType dtype_;
 };
 

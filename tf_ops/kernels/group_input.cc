@@ -27,6 +27,9 @@ Status CheckAttrs(const GroupAttrs& attrs, int64_t num_tables, size_t num_weight
   FE_RETURN_IF_ERROR(CheckLength("combiners", attrs.combiners, num_columns));
   FE_RETURN_IF_ERROR(CheckLength("max_norms", attrs.max_norms, num_columns));
   FE_RETURN_IF_ERROR(CheckLength("default_ids", attrs.default_ids, num_columns));
+  if (!attrs.column_names.empty()) {
+    FE_RETURN_IF_ERROR(CheckLength("column_names", attrs.column_names, num_columns));
+  }
   for (const int64_t table : attrs.table_of_column) {
     if (table >= 0 && table < num_tables) continue;
     return InvalidArgument("table_of_column has ", table, ", which is outside [0, ", num_tables,
@@ -47,17 +50,17 @@ Status CheckAttrs(const GroupAttrs& attrs, int64_t num_tables, size_t num_weight
   return Status();
 }
 
-Status CheckColumnInputs(const Tensor& values, const Tensor& indices, int column) {
+Status CheckColumnInputs(const Tensor& values, const Tensor& indices) {
   const bool is_vector = indices.dims() == 1;
   const bool is_matrix = indices.dims() == 2 && indices.dim_size(1) >= 1;
   if (values.dims() == 1 && (is_vector || is_matrix) &&
       indices.dim_size(0) == values.NumElements()) {
     return Status();
   }
-  return InvalidArgument("column ", column,
-                         ": sp_values must be a vector [nnz] and sp_indices a matrix [nnz, 2] or "
-                         "the rows [nnz], got shapes ",
-                         values.shape().DebugString(), " and ", indices.shape().DebugString());
+  return InvalidArgument(
+      "sp_values must be a vector [nnz] and sp_indices a matrix [nnz, 2] or the rows [nnz], got "
+      "shapes ",
+      values.shape().DebugString(), " and ", indices.shape().DebugString());
 }
 
 template <typename T>
@@ -67,6 +70,7 @@ void SetOptions(const GroupAttrs& attrs, size_t c, GroupColumn<CoreType<T>>* col
   column->default_id = attrs.default_ids[c];
   column->prune = attrs.prune;
   column->fill = attrs.fill_empty_row;
+  column->name = attrs.column_name(c);
 }
 
 template <typename T>
@@ -79,8 +83,11 @@ Status ReadGroupWeights(OpKernelContext* ctx, const GroupAttrs& attrs,
     auto& column = in->columns[static_cast<size_t>(c)];
     const Tensor& of_column = weights[static_cast<int>(i)];
     if (of_column.dims() != 1 || of_column.NumElements() != column.nnz()) {
-      return InvalidArgument("column ", c, ": sp_weights must hold one weight for each of the ",
-                             column.nnz(), " ids, got shape ", of_column.shape().DebugString());
+      return InColumn(
+          c,
+          InvalidArgument("sp_weights must hold one weight for each of the ", column.nnz(),
+                          " ids, got shape ", of_column.shape().DebugString()),
+          column.name);
     }
     FE_RETURN_IF_ERROR(read_weights(of_column, &column.weights));
   }
@@ -137,6 +144,7 @@ Status ReadGroupAttrs(OpKernelConstruction* ctx, GroupAttrs* attrs) {
   attrs->default_ids = GetAttr<std::vector<int64_t>>(ctx, "default_ids");
   attrs->table_of_column = GetAttr<std::vector<int64_t>>(ctx, "table_of_column");
   attrs->weighted_columns = GetAttr<std::vector<int64_t>>(ctx, "weighted_columns");
+  attrs->column_names = GetAttr<std::vector<std::string>>(ctx, "column_names");
   attrs->prune = GetAttr<bool>(ctx, "prune");
   attrs->fill_empty_row = GetAttr<bool>(ctx, "fill_empty_row");
   const auto num_columns = GetAttr<int64_t>(ctx, "num_columns");
@@ -221,12 +229,12 @@ Status ReadGroup(OpKernelContext* ctx, const GroupAttrs& attrs, const WeightRead
   in->columns.resize(attrs.table_of_column.size());
   for (int c = 0; c < values.size(); ++c) {
     auto& column = in->columns[static_cast<size_t>(c)];
-    FE_RETURN_IF_ERROR(CheckColumnInputs(values[c], indices[c], c));
-    FE_RETURN_IF_ERROR(ReadNumRows(dense_shapes[c], &column.num_rows));
+    SetOptions<T>(attrs, static_cast<size_t>(c), &column);
+    FE_RETURN_IF_ERROR(InColumn(c, CheckColumnInputs(values[c], indices[c]), column.name));
+    FE_RETURN_IF_ERROR(InColumn(c, ReadNumRows(dense_shapes[c], &column.num_rows), column.name));
     column.ids = InputIds(values[c]);
     const int64_t stride = indices[c].dims() == 2 ? indices[c].dim_size(1) : 1;
     column.row_ids = {InputSpan<int64_t>(indices[c]).data, column.nnz(), stride, "sp_indices"};
-    SetOptions<T>(attrs, static_cast<size_t>(c), &column);
   }
   return ReadGroupWeights(ctx, attrs, read_weights, in);
 }

@@ -4,6 +4,7 @@
 #define FUSED_EMBEDDING_KERNELS_GROUP_INPUT_H_
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "tensorflow/core/framework/op_kernel.h"
@@ -22,10 +23,16 @@ struct GroupAttrs {
   std::vector<int64_t> default_ids;
   std::vector<int64_t> table_of_column;
   std::vector<int64_t> weighted_columns;  // one for each of sp_weights
+  std::vector<std::string> column_names;  // for errors; or none
   bool prune = true;
   bool fill_empty_row = true;
 
   int64_t num_columns() const { return static_cast<int64_t>(table_of_column.size()); }
+  // nullptr: it has none.
+  const char* column_name(size_t c) const {
+    const bool is_named = !column_names.empty() && !column_names[c].empty();
+    return is_named ? column_names[c].c_str() : nullptr;
+  }
 };
 
 Status ReadGroupAttrs(tensorflow::OpKernelConstruction* ctx, GroupAttrs* attrs);

@@ -17,7 +17,7 @@ namespace fused_embedding {
 template <typename Core>
 class PartitionOp : public tensorflow::OpKernel {
  public:
-  explicit PartitionOp(tensorflow::OpKernelConstruction* ctx) : OpKernel(ctx) {
+  explicit PartitionOp(tensorflow::OpKernelConstruction* ctx) : OpKernel(ctx), column_(ctx) {
     FE_REQUIRES_OK(ctx, ReadPartitionAxis(ctx));
     FE_REQUIRES_OK(ctx, ReadPartitionStrategy(ctx, &strategy_));
   }
@@ -36,8 +36,8 @@ class PartitionOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(ctx, AllocateOutput(ctx, num_shards, {in.ids.size, 2}, &permutation));
     std::vector<int64_t> shard_sizes(shard_rows.size());
     Core core(ctx);
-    FE_REQUIRES_OK(
-        ctx, core.Plan(in, OutputSpan<int32_t>(permutation), {shard_sizes.data(), num_shards}));
+    FE_REQUIRES_OK(ctx, column_.Of(core.Plan(in, OutputSpan<int32_t>(permutation),
+                                             {shard_sizes.data(), num_shards})));
 
     std::vector<Span<int64_t>> shards;
     for (int p = 0; p < num_shards; ++p) {
@@ -50,6 +50,7 @@ class PartitionOp : public tensorflow::OpKernel {
   }
 
  private:
+  ColumnName column_;
   PartitionStrategy strategy_;
 };
 

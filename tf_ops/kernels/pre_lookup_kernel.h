@@ -18,7 +18,7 @@ namespace fused_embedding {
 template <typename Core>
 class PreLookupOp : public tensorflow::OpKernel {
  public:
-  explicit PreLookupOp(tensorflow::OpKernelConstruction* ctx) : OpKernel(ctx) {
+  explicit PreLookupOp(tensorflow::OpKernelConstruction* ctx) : OpKernel(ctx), column_(ctx) {
     FE_REQUIRES_OK(ctx, ReadPartitionAxis(ctx));
     FE_REQUIRES_OK(ctx, ReadPartitionStrategy(ctx, &attrs_.strategy));
     attrs_.pairs.fill = GetAttr<bool>(ctx, "fill_empty_row");
@@ -49,8 +49,8 @@ class PreLookupOp : public tensorflow::OpKernel {
         ctx, AllocateOutput(ctx, 2 * num_shards, {in.pairs.num_rows + in.pairs.ids.size}, &flags));
     std::vector<int64_t> shard_sizes(shard_rows.size());
     Core core(ctx);
-    FE_REQUIRES_OK(ctx,
-                   core.Plan(in, OutputSpan<int32_t>(flags), {shard_sizes.data(), num_shards}));
+    FE_REQUIRES_OK(ctx, column_.Of(core.Plan(in, OutputSpan<int32_t>(flags),
+                                             {shard_sizes.data(), num_shards})));
 
     std::vector<Span<int64_t>> shard_ids, shard_indices;
     for (int p = 0; p < num_shards; ++p) {
@@ -65,6 +65,7 @@ class PreLookupOp : public tensorflow::OpKernel {
   }
 
  private:
+  ColumnName column_;
   PreLookupInput attrs_;
 };
 

@@ -15,7 +15,7 @@ namespace fused_embedding {
 template <typename Core, typename W>
 class PruneAndFillOp : public tensorflow::OpKernel {
  public:
-  explicit PruneAndFillOp(tensorflow::OpKernelConstruction* ctx) : OpKernel(ctx) {
+  explicit PruneAndFillOp(tensorflow::OpKernelConstruction* ctx) : OpKernel(ctx), column_(ctx) {
     attrs_.fill = GetAttr<bool>(ctx, "fill_empty_row");
     attrs_.prune = GetAttr<bool>(ctx, "prune");
     attrs_.default_id = GetAttr<int64_t>(ctx, "default_id");
@@ -46,7 +46,7 @@ class PruneAndFillOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 3, {in.num_rows}, &is_row_empty));
     Core core(ctx);
     PruneAndFillPlan plan;
-    FE_REQUIRES_OK(ctx, core.Plan(in, OutputSpan<bool>(is_row_empty), &plan));
+    FE_REQUIRES_OK(ctx, column_.Of(core.Plan(in, OutputSpan<bool>(is_row_empty), &plan)));
 
     if (plan.num_kept == in.ids.size && plan.num_filled == 0) {  // nothing changes: no copy
       ctx->set_output(0, ids);
@@ -71,6 +71,7 @@ class PruneAndFillOp : public tensorflow::OpKernel {
   }
 
  private:
+  ColumnName column_;
   PruneAndFillInput<CoreType<W>> attrs_;
   bool use_weights_;
 };

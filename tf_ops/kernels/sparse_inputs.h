@@ -4,10 +4,12 @@
 #define FUSED_EMBEDDING_KERNELS_SPARSE_INPUTS_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tf_ops/core/base/status.h"
+#include "tf_ops/core/lookup/group_column.h"
 #include "tf_ops/core/lookup/partition.h"
 
 namespace fused_embedding {
@@ -52,6 +54,19 @@ T GetAttr(tensorflow::OpKernelConstruction* ctx, const char* name) {
   if (!status.ok()) ctx->SetStatus(status);
   return value;
 }
+
+// Attr column_name: what errors of a lookup start with; empty: nothing.
+class ColumnName {
+ public:
+  explicit ColumnName(tensorflow::OpKernelConstruction* ctx)
+      : name_(GetAttr<std::string>(ctx, "column_name")) {}
+  Status Of(const Status& status) const {
+    return name_.empty() ? status : InColumn(0, status, name_.c_str());
+  }
+
+ private:
+  const std::string name_;
+};
 
 }  // namespace fused_embedding
 

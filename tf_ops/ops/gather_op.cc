@@ -43,6 +43,7 @@ REGISTER_OP("FusedEmbeddingGather")
     .Attr("T: {float, double, half, bfloat16}")
     .Attr("Tid: {int32, int64}")
     .Attr("ids_are_unique: bool = false")
+    .Attr("column_name: string = ''")
     .SetShapeFn(GatherShape)
     .Doc(R"doc(
 Rows of a table that is a tensor.
@@ -50,6 +51,7 @@ Rows of a table that is a tensor.
 params: `[num_rows, ...]` table.
 ids: `[n]` rows to read, each in `[0, num_rows)`.
 ids_are_unique: promise that no id occurs twice, which saves its gradient from merging duplicates.
+column_name: what errors call the lookup that this is part of.
 rows: `[n, dim]`, dim being the product of the table's other sizes.
 )doc");
 
@@ -61,6 +63,7 @@ REGISTER_OP("FusedEmbeddingResourceGather")
     .Attr("Tid: {int32, int64}")
     .Attr("ids_are_unique: bool = false")
     .Attr("params_shape: shape = { unknown_rank: true }")
+    .Attr("column_name: string = ''")
     .SetShapeFn(ResourceGatherShape)
     .Doc(R"doc(
 Rows of a table that is a resource variable, read in place.
@@ -70,6 +73,7 @@ ids: `[n]` rows to read, each in `[0, num_rows)`.
 ids_are_unique: promise that no id occurs twice, which saves its gradient from merging duplicates.
 dtype: type of the variable.
 params_shape: static shape of the variable, where known: its gradient need not ask for it then.
+column_name: what errors call the lookup that this is part of.
 rows: `[n, dim]`, dim being the product of the table's other sizes.
 )doc");
 

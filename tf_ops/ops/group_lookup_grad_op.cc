@@ -25,6 +25,7 @@ REGISTER_OP("FusedEmbeddingGroupLookupGrad")
     .Attr("default_ids: list(int)")
     .Attr("prune: bool = true")
     .Attr("fill_empty_row: bool = true")
+    .Attr("column_names: list(string) = []")
     .SetShapeFn(GroupLookupGradShape)
     .Doc(R"doc(
 Gradient of FusedEmbeddingGroupLookup with respect to its tables: one row per distinct id of a table.
@@ -64,6 +65,7 @@ REGISTER_OP("FusedEmbeddingResourceGroupLookupGrad")
     .Attr("default_ids: list(int)")
     .Attr("prune: bool = true")
     .Attr("fill_empty_row: bool = true")
+    .Attr("column_names: list(string) = []")
     .SetShapeFn(GroupLookupGradShape)
     .Doc(R"doc(
 Gradient of FusedEmbeddingResourceGroupLookup with respect to its tables: one row per distinct id of a table.
@@ -104,6 +106,7 @@ REGISTER_OP("EmbeddingVariableGroupLookupGrad")
     .Attr("default_ids: list(int)")
     .Attr("prune: bool = true")
     .Attr("fill_empty_row: bool = true")
+    .Attr("column_names: list(string) = []")
     .SetShapeFn(TableGroupLookupGradShape)
     .Doc(R"doc(
 Gradient of EmbeddingVariableGroupLookup with respect to its tables: one row for each of its keys.

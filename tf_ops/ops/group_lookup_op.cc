@@ -23,6 +23,7 @@ REGISTER_OP("FusedEmbeddingGroupLookup")
     .Attr("default_ids: list(int)")
     .Attr("prune: bool = true")
     .Attr("fill_empty_row: bool = true")
+    .Attr("column_names: list(string) = []")
     .SetShapeFn(GroupLookupShape)
     .Doc(R"doc(
 Sparse lookups of several columns in one op: from ids to combined rows, tables being tensors.
@@ -44,6 +45,7 @@ max_norms: of each column: embeddings of a larger L2 norm are scaled down to it 
 default_ids: of each column: id of rows without ids, with weight 1; negative: those rows are zero.
 prune: drop id < 0, and not (weight > 0) unless the combiner is sum.
 fill_empty_row: whether rows without ids get a default id at all.
+column_names: what errors call each column; none, or empty: "column" and its number.
 num_outputs: 1, or the number of columns.
 )doc");
 
@@ -67,6 +69,7 @@ REGISTER_OP("FusedEmbeddingResourceGroupLookup")
     .Attr("default_ids: list(int)")
     .Attr("prune: bool = true")
     .Attr("fill_empty_row: bool = true")
+    .Attr("column_names: list(string) = []")
     .Attr("table_shapes: list(shape) = []")
     .SetShapeFn(GroupLookupShape)
     .Doc(R"doc(
@@ -91,6 +94,7 @@ max_norms: of each column: embeddings of a larger L2 norm are scaled down to it 
 default_ids: of each column: id of rows without ids, with weight 1; negative: those rows are zero.
 prune: drop id < 0, and not (weight > 0) unless the combiner is sum.
 fill_empty_row: whether rows without ids get a default id at all.
+column_names: what errors call each column; none, or empty: "column" and its number.
 num_outputs: 1, or the number of columns.
 table_shapes: static shapes of the variables, where known: the gradient need not ask for them then.
 )doc");

@@ -24,6 +24,7 @@ REGISTER_OP("FusedEmbeddingGroupLookupWeightsGrad")
     .Attr("default_ids: list(int)")
     .Attr("prune: bool = true")
     .Attr("fill_empty_row: bool = true")
+    .Attr("column_names: list(string) = []")
     .SetShapeFn(GroupLookupWeightsGradShape)
     .Doc(R"doc(
 Gradient of FusedEmbeddingGroupLookup with respect to its weights.
@@ -60,6 +61,7 @@ REGISTER_OP("FusedEmbeddingResourceGroupLookupWeightsGrad")
     .Attr("default_ids: list(int)")
     .Attr("prune: bool = true")
     .Attr("fill_empty_row: bool = true")
+    .Attr("column_names: list(string) = []")
     .SetShapeFn(GroupLookupWeightsGradShape)
     .Doc(R"doc(
 Gradient of FusedEmbeddingResourceGroupLookup with respect to its weights.

@@ -30,6 +30,7 @@ REGISTER_OP("PartitionWithPermutation")
     .Attr("num_partitions: int >= 1")
     .Attr("partition_axis: int >= 0 = 0")
     .Attr("partition_strategy: {'div', 'mod', 'mod_ev', 'hash'} = 'div'")
+    .Attr("column_name: string = ''")
     .SetShapeFn(PartitionShape)
     .Doc(R"doc(
 Sends each id to the shard that holds its row.
@@ -43,6 +44,7 @@ partition_axis: must be 0, the axis of the rows.
 partition_strategy: div: shards hold consecutive ranges of ids, by their real sizes. mod: shard
   id mod P, local id / P. mod_ev: shard id mod 1000 mod P, local id. hash: shard Mix64(id) mod P,
   local id.
+column_name: what errors call the lookup that this is part of.
 partitioned_values: `[n_p]` ids of each shard, as rows of that shard.
 partition_permutation: `[n, 2]` shard of each id, and its position in that shard's values.
 )doc");

@@ -43,6 +43,7 @@ REGISTER_OP("FusedEmbeddingSparsePreLookUp")
     .Attr("prune_invalid_id: bool = false")
     .Attr("default_id: int = -1")
     .Attr("partition_strategy: {'div', 'mod', 'mod_ev', 'hash'} = 'div'")
+    .Attr("column_name: string = ''")
     .SetShapeFn(PreLookupShape)
     .Doc(R"doc(
 First half of the v1 lookup: prunes, fills, and sends each pair to the shard of its id.
@@ -56,6 +57,7 @@ fill_empty_row: whether a row without a valid id gets one pair (row, 0) with the
 prune_invalid_id: whether invalid ids are dropped; those kept belong to no shard, an error.
 default_id: id of a filled row; a negative one stands for id 0.
 partition_strategy: as in PartitionWithPermutation.
+column_name: what errors call the lookup that this is part of.
 partitioned_values: `[n_p]` ids of each shard, as rows of that shard, in input order;
   filled rows last.
 partitioned_indices: `[n_p, 2]` row and column of each id.

@@ -53,6 +53,7 @@ REGISTER_OP("PruneInvalidAndFillEmptyRows")
     .Attr("prune_sparse_weights: bool = false")
     .Attr("default_weight: float = 1.0")
     .Attr("Tw: {float, double, half, bfloat16} = DT_FLOAT")
+    .Attr("column_name: string = ''")
     .SetShapeFn(PruneAndFillShape)
     .Doc(R"doc(
 Drops invalid ids, then gives each empty row the default id.
@@ -71,6 +72,7 @@ default_id: id of a filled row; a negative one stands for id 0.
 use_sparse_weights: whether there are weights.
 prune_sparse_weights: whether `prune` drops ids with not (weight > 0) as well.
 default_weight: weight of a filled row.
+column_name: what errors call the lookup that this is part of.
 sp_values_out: `[m]` kept ids, then default ids.
 sp_indices_out: `[m, 2]` row and column of each id.
 sp_weights_values_out: `[m]` weight of each id; the input without `use_sparse_weights`.

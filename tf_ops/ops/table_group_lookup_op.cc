@@ -30,6 +30,7 @@ REGISTER_OP("EmbeddingVariableGroupLookup")
     .Attr("insert: bool")
     .Attr("prune: bool = true")
     .Attr("fill_empty_row: bool = true")
+    .Attr("column_names: list(string) = []")
     .SetIsStateful()
     .SetShapeFn(TableGroupLookupShape)
     .Doc(R"doc(
@@ -63,6 +64,7 @@ default_ids: of each column: key of rows without ids, with weight 1, which is no
 insert: whether keys are counted, admitted and inserted (training), or nothing is changed.
 prune: drop id < 0, and not (weight > 0) unless the combiner is sum.
 fill_empty_row: whether rows without ids get a default id at all.
+column_names: what errors call each column; none, or empty: "column" and its number.
 num_outputs: 1, or the number of columns.
 )doc");
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import numbers
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from fused_embedding.embedding_scope import get_embedding_variable
 from fused_embedding.embedding_variable import EmbeddingVariable
 from fused_embedding.inference import inference
 from fused_embedding.keras.variables import variable, with_counted_shape
+from fused_embedding.lookup_names import lookups_of
 
 
 def _as_array(tensor: tf.Tensor) -> np.ndarray:
@@ -153,10 +155,13 @@ class TableLayer:
             return held
         return held.value if held._value is None else held._value  # None: while shapes are inferred
 
-    def _reading(self, training: Any) -> Any:
+    @contextlib.contextmanager
+    def _reading(self, training: Any) -> Iterator[None]:
         """The context of a lookup."""
         is_frozen = training is False or not self.trainable
-        return inference() if is_frozen else contextlib.nullcontext()
+        mode = inference() if is_frozen else contextlib.nullcontext()
+        with mode, lookups_of(f"layer {self.name!r}"):
+            yield
 
     def _checked_ids(self, ids: Any) -> Any:
         """Ids as a tensor, if they are what can be looked up."""

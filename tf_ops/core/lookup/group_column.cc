@@ -102,8 +102,9 @@ Status CheckSeen(const GroupColumn<T>& column, uint32_t seen) {
 
 }  // namespace
 
-Status InColumn(int64_t column, const Status& status) {
+Status InColumn(int64_t column, const Status& status, const char* name) {
   if (status.ok()) return status;
+  if (name != nullptr) return MakeStatus(status.code(), name, ": ", status.message());
   return MakeStatus(status.code(), "column ", column, ": ", status.message());
 }
 
@@ -117,8 +118,8 @@ template <typename T>
 Status CheckColumnSizes(Span<const GroupColumn<T>> columns) {
   ColumnWork work;
   for (int64_t c = 0; c < columns.size; ++c) {
-    FE_RETURN_IF_ERROR(InColumn(c, CheckSizes(columns[c])));
-    FE_RETURN_IF_ERROR(InColumn(c, CheckNumPairs(columns[c].nnz())));
+    FE_RETURN_IF_ERROR(InColumn(c, CheckSizes(columns[c]), columns[c].name));
+    FE_RETURN_IF_ERROR(InColumn(c, CheckNumPairs(columns[c].nnz()), columns[c].name));
     if (!work.Add(columns[c].nnz())) return ResourceExhausted("too many ids; use a smaller batch");
   }
   return Status();
@@ -141,7 +142,7 @@ Status CheckColumns(const CpuExec& exec, Span<const GroupColumn<T>> columns,
   orders->clear();
   for (int64_t c = 0; c < columns.size; ++c) {
     const uint32_t bits = seen[static_cast<size_t>(c)];
-    FE_RETURN_IF_ERROR(InColumn(c, CheckSeen(columns[c], bits)));
+    FE_RETURN_IF_ERROR(InColumn(c, CheckSeen(columns[c], bits), columns[c].name));
     PairOrder order;
     order.is_sorted = !(bits & kDecreasingRow);
     order.is_one_hot = !(bits & kNotOneHot) && columns[c].nnz() == columns[c].num_rows;

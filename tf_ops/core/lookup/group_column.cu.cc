@@ -178,7 +178,7 @@ Status FinishCheck(const GpuExec& exec, Span<const GroupColumn<T>> columns,
   orders->clear();
   for (int64_t c = 0; c < columns.size; ++c) {
     const ColumnReport& report = check.reports[static_cast<size_t>(c)];
-    FE_RETURN_IF_ERROR(InColumn(c, CheckReport(exec, columns[c], report)));
+    FE_RETURN_IF_ERROR(InColumn(c, CheckReport(exec, columns[c], report), columns[c].name));
     PairOrder order;
     order.is_sorted = !(report.seen & kDecreasingRow);
     order.is_one_hot = !(report.seen & kNotOneHot) && columns[c].nnz() == columns[c].num_rows;

@@ -31,6 +31,7 @@ struct GroupColumn {
   bool fill = true;         // give rows without ids default_id
   // Every id that is not dropped has a row, negative ones included: table_rows is not looked at.
   bool ids_are_keys = false;
+  const char* name = nullptr;  // what users call it; of errors, which else have its number
 
   FE_INLINE int64_t nnz() const { return ids.size; }
   FE_INLINE bool fills_default() const { return fill && default_id >= 0; }
@@ -100,10 +101,11 @@ Status CheckColumns(const GpuExec& exec, Span<const GroupColumn<T>> columns,
                     std::vector<PairOrder>* orders);
 
 // What CheckColumns says without a look at ids and rows: whether lengths agree, and sums of lengths
-// fit. InColumn names the column of an error.
+// fit.
 template <typename T>
 Status CheckColumnSizes(Span<const GroupColumn<T>> columns);
-Status InColumn(int64_t column, const Status& status);
+// An error of a column, after its name, or after "column 3" where it has none.
+Status InColumn(int64_t column, const Status& status, const char* name = nullptr);
 Status NoSuchFilledId(int64_t filled_id, int64_t row, int64_t table_rows);
 
 // Writes is_row_empty [num_rows]: no pair is left in the row. Needs a checked column.
