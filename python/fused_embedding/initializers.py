@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+_SEEDS = 2**31 - 1  # what all initializers take
+
 
 class DebugInitializer:
     """Makes every value of a row its key modulo 100,000: readable in tests.
@@ -64,6 +66,25 @@ def stable_seed(*parts: Any) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
+def seeded(initializer: Any, seed: int) -> Any:
+    """An initializer that draws what a seed says, where it has none of its own.
+
+    Args:
+        initializer: Any, or its class.
+        seed: Not negative.
+
+    Returns:
+        Another one like it; itself where it has a seed, or nowhere to put one.
+    """
+    if inspect.isclass(initializer):
+        initializer = initializer()
+    config = _config(initializer)
+    if config.get("seed", 0) is not None:
+        return initializer
+    config = {key: value for key, value in config.items() if key != "dtype"}  # deprecated
+    return type(initializer).from_config({**config, "seed": seed % _SEEDS})
+
+
 def table_initializer(
     initializer: Any, shape: tuple[int, int], dtype: tf.DType, name: str, graph_seed: int | None
 ) -> TableInitializer:
@@ -102,7 +123,7 @@ def table_initializer(
     value = config["value"] if _stock_name(initializer) == "Constant" else initializer
     if not callable(value):
         return _constant(value, shape[1], dtype)
-    return TableInitializer("matrix", matrix=_run(value, config, shape, dtype, seed))
+    return TableInitializer("matrix", matrix=_run(value, shape, dtype, seed))
 
 
 def _config(initializer: Any) -> dict[str, Any]:
@@ -156,18 +177,10 @@ def _constant(value: Any, dim: int, dtype: tf.DType) -> TableInitializer:
     return TableInitializer("matrix", matrix=matrix)
 
 
-def _run(
-    initializer: Any,
-    config: dict[str, Any],
-    shape: tuple[int, int],
-    dtype: tf.DType,
-    seed: int,
-) -> np.ndarray:
+def _run(initializer: Any, shape: tuple[int, int], dtype: tf.DType, seed: int) -> np.ndarray:
     """Calls an initializer once, away from the user's graph and devices."""
-    small_seed = seed % (2**31 - 1)
-    if config.get("seed", 0) is None:  # some draw a seed of their own, another in every process
-        config = {key: value for key, value in config.items() if key != "dtype"}  # deprecated
-        initializer = type(initializer).from_config({**config, "seed": small_seed})
+    small_seed = seed % _SEEDS
+    initializer = seeded(initializer, seed)  # some draw one of their own, another in every process
     # Initializers of 16 bit are not all there, and lose nothing by being rounded here.
     run_dtype = dtype if dtype in (tf.float32, tf.float64) else tf.float32
     with tf.Graph().as_default(), tf.device("/CPU:0"):

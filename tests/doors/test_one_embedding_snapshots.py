@@ -302,10 +302,3 @@ def test_names_and_devices_as_in_the_documents_of_oneflow(tmp_path):
     for device in ("tpu", tf.float16):
         with pytest.raises(ValueError, match=r"it takes 'cpu' or 'cuda'"):
             embedding.to(device)
-
-
-def test_step_of_ftrl_says_what_to_call():
-    optimizer = one.Ftrl([tf.Variable([1.0])])
-    optimizer.zero_grad()
-    with pytest.raises(NotImplementedError, match=r"call minimize\(loss\), in place of"):
-        optimizer.step()

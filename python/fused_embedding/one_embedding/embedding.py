@@ -1,13 +1,15 @@
 """OneEmbedding's modules: several tables of one dim, one dtype and one type of keys."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from fused_embedding import nn
+from fused_embedding import nn, raw_ops
+from fused_embedding._tf_private import colocate_with
 from fused_embedding.embedding_scope import AnyEmbeddingVariable, get_embedding_variable
+from fused_embedding.embedding_variable import STATISTICS
 from fused_embedding.group_lookup import Column
 from fused_embedding.lookup import run_group_side_by_side
 from fused_embedding.lookup_options import make_options
@@ -15,9 +17,11 @@ from fused_embedding.one_embedding import snapshot
 from fused_embedding.one_embedding.options import (
     StoreOptions,
     TableOptions,
+    as_int,
     check_size_factor,
     make_normal_initializer,
     make_table_options,
+    with_seed,
 )
 from fused_embedding.sparse_ids import SparseIds
 from fused_embedding.tables import as_shards
@@ -54,6 +58,19 @@ def _as_tables(tables: Any, default_initializer: Any) -> list[TableOptions]:
     return list(tables)
 
 
+def _as_padding(padding_idx: Any, key_type: tf.DType) -> int | None:
+    """`padding_idx` as an int, after a check that it may be an id."""
+    if padding_idx is None:
+        return None
+    padding = as_int("padding_idx", padding_idx)
+    if not key_type.min <= padding <= key_type.max:
+        raise ValueError(
+            f"padding_idx = {padding} is no {key_type.name}, the key_type of ids; pass the id that "
+            "stands for no entry, or None"
+        )
+    return padding
+
+
 class _Embedding(tf.Module):
     """What both modules are: tables whose rows are the columns side by side."""
 
@@ -66,6 +83,8 @@ class _Embedding(tf.Module):
         tables: Any,
         store_options: StoreOptions,
         default_initializer: Any,
+        padding_idx: Any,
+        seed: Any,
     ) -> None:
         super().__init__()
         if not isinstance(store_options, StoreOptions):
@@ -75,6 +94,8 @@ class _Embedding(tf.Module):
             )
         self._given_name = name
         self.key_type, self.dtype = tf.as_dtype(key_type), tf.as_dtype(dtype)
+        self.padding_idx = _as_padding(padding_idx, self.key_type)
+        self.seed = as_int("seed", seed)
         self.embedding_dim = sum(column_dims)
         self.store_options = store_options
         factor = store_options.factor(self.embedding_dim)
@@ -86,7 +107,9 @@ class _Embedding(tf.Module):
                 self.embedding_dim,
                 key_dtype=self.key_type,
                 value_dtype=self.dtype,
-                initializer=_first_values(column_dims, table.initializers(len(column_dims))),
+                initializer=_first_values(
+                    column_dims, with_seed(table.initializers(len(column_dims)), self.seed, i)
+                ),
                 ev_option=ev_option,
             )
             for i, table in enumerate(table_options)
@@ -137,7 +160,8 @@ class _Embedding(tf.Module):
         """Looks ids up, all tables in one op.
 
         Ids are keys, also negative ones, and each table has its own: one id in two tables is two
-        rows. In training every id gets a row; inside `fe.inference()` nothing changes.
+        rows. In training every id gets a row; inside `fe.inference()` nothing changes. The id
+        `padding_idx` reads zeros in each table, gets no row and is not trained.
 
         Args:
             ids: `[batch, num_tables]` of `key_type`, column i in table i. With one table, or with
@@ -150,7 +174,10 @@ class _Embedding(tf.Module):
         Raises:
             TypeError: If ids are not of `key_type`.
             ValueError: If their shape fits neither.
-            tf.errors.InvalidArgumentError: For a table id that is no table.
+            tf.errors.ResourceExhaustedError: If a table would have more rows than `capacity`. No
+                row of it was made.
+            tf.errors.InvalidArgumentError: For a table id that is no table, or if all tables
+                together now have more rows than `capacity`.
         """
         ids = tf.convert_to_tensor(ids, dtype_hint=self.key_type)
         if ids.dtype != self.key_type:
@@ -159,31 +186,70 @@ class _Embedding(tf.Module):
                 f"{ids.dtype.name}; cast them"
             )
         if table_ids is not None:
-            return self._look_up_mixed(ids, tf.convert_to_tensor(table_ids))
-        if self.num_tables == 1:
-            return nn.group_embedding_lookup(self.tables, [ids])[0]
-        if ids.shape.rank != 2 or ids.shape[1] != self.num_tables:
+            rows = self._look_up_mixed(ids, tf.convert_to_tensor(table_ids))
+        elif self.num_tables == 1:
+            rows = self._look_up_one(ids)
+        elif ids.shape.rank != 2 or ids.shape[1] != self.num_tables:
             raise ValueError(
                 f"ids of {self.name!r} must be [batch, {self.num_tables}], a column for each "
                 f"table, got {ids.shape}; for ids in any order pass table_ids as well"
             )
-        return self._look_up_columns(ids)
+        else:
+            rows = self._look_up_columns(ids)
+        rows.set_shape(ids.shape.concatenate([self.embedding_dim]))
+        return self._checked_for_capacity(rows)
+
+    def _checked_for_capacity(self, rows: tf.Tensor) -> tf.Tensor:
+        """What a lookup has read, after a check of how many rows all tables together have now.
+
+        A table by itself holds its bound, which is `capacity` as well.
+        """
+        parts, capacity = self.parameters(), self.store_options.capacity
+        if capacity is None or len(parts) == 1 or not parts[0].inserts:
+            return rows
+        with tf.control_dependencies([rows]):
+            statistics = tf.stack([_statistics(part) for part in parts])
+        num_rows = tf.reduce_sum(statistics[:, STATISTICS.index("size")])
+        message = (
+            f"the tables of {self.name!r} may have {capacity} rows together, the capacity of its "
+            "store_options; raise it, or erase or expire rows. They have now:"
+        )
+        check = tf.debugging.Assert(num_rows <= capacity, [message, tf.strings.as_string(num_rows)])
+        with tf.control_dependencies([] if check is None else [check]):
+            return tf.identity(rows)
+
+    def _look_up_one(self, ids: tf.Tensor) -> tf.Tensor:
+        if self.padding_idx is None:
+            return nn.group_embedding_lookup(self.tables, [ids])[0]
+        return self._look_up_mixed(ids, tf.zeros_like(ids))
 
     def _look_up_columns(self, ids: tf.Tensor) -> tf.Tensor:
         num_rows = tf.shape(ids, out_type=tf.int64)[0]
-        rows = tf.range(num_rows)
-        indices = tf.stack([rows, rows], axis=1)  # one id a row, for all columns
         dense_shape = tf.stack([num_rows, tf.ones_like(num_rows)])
         options = make_options("sum", None, None, prune=False, fill_empty_row=False)
         side_by_side = run_group_side_by_side(
             [
                 Column(as_shards(table, "tables"), SparseIds(column, indices, dense_shape), options)
-                for table, column in zip(self.tables, tf.unstack(ids, axis=1), strict=True)
+                for table, (column, indices) in zip(
+                    self.tables, self._columns_of(ids, num_rows), strict=True
+                )
             ]
         )
-        result = tf.reshape(side_by_side, [-1, self.num_tables, self.embedding_dim])
-        result.set_shape(ids.shape.concatenate([self.embedding_dim]))
-        return result
+        return tf.reshape(side_by_side, [-1, self.num_tables, self.embedding_dim])
+
+    def _columns_of(
+        self, ids: tf.Tensor, num_rows: tf.Tensor
+    ) -> Iterable[tuple[tf.Tensor, tf.Tensor]]:
+        """Ids `[n]` of each table but the padding, and `[n, 2]` int64, first the row of each."""
+        if self.padding_idx is None:
+            rows = tf.range(num_rows)
+            indices = tf.stack([rows, rows], axis=1)  # one id a row, for all columns
+            return [(column, indices) for column in tf.unstack(ids, axis=1)]
+        # Rows without an id read zeros.
+        places = tf.where(tf.not_equal(ids, self.padding_idx))
+        tables = tf.cast(places[:, 1], tf.int32)
+        values = tf.dynamic_partition(tf.gather_nd(ids, places), tables, self.num_tables)
+        return zip(values, tf.dynamic_partition(places, tables, self.num_tables), strict=True)
 
     def _look_up_mixed(self, ids: tf.Tensor, table_ids: tf.Tensor) -> tf.Tensor:
         if not table_ids.dtype.is_integer or not table_ids.shape.is_compatible_with(ids.shape):
@@ -193,12 +259,20 @@ class _Embedding(tf.Module):
             )
         tables = tf.reshape(tf.cast(table_ids, tf.int32), [-1])
         flat = tf.reshape(ids, [-1])
-        positions = tf.dynamic_partition(tf.range(tf.size(flat)), tables, self.num_tables)
-        ids_of_tables = tf.dynamic_partition(flat, tables, self.num_tables)
-        rows = tf.dynamic_stitch(positions, nn.group_embedding_lookup(self.tables, ids_of_tables))
-        result = tf.reshape(rows, tf.concat([tf.shape(ids), [self.embedding_dim]], axis=0))
-        result.set_shape(ids.shape.concatenate([self.embedding_dim]))
-        return result
+        if self.padding_idx is None:
+            rows = self._look_up_flat(flat, tables)
+        else:
+            places = tf.where(tf.not_equal(flat, self.padding_idx))
+            rows = self._look_up_flat(tf.gather_nd(flat, places), tf.gather_nd(tables, places))
+            rows = tf.scatter_nd(places, rows, [tf.size(flat, tf.int64), self.embedding_dim])
+        return tf.reshape(rows, tf.concat([tf.shape(ids), [self.embedding_dim]], axis=0))
+
+    def _look_up_flat(self, ids: tf.Tensor, tables: tf.Tensor) -> tf.Tensor:
+        """`[n, dim]` rows of ids `[n]` in tables `[n]`."""
+        positions = tf.dynamic_partition(tf.range(tf.size(ids)), tables, self.num_tables)
+        ids_of_tables = tf.dynamic_partition(ids, tables, self.num_tables)
+        rows = nn.group_embedding_lookup(self.tables, ids_of_tables)
+        return tf.reshape(tf.dynamic_stitch(positions, rows), [-1, self.embedding_dim])
 
     def save_snapshot(self, snapshot_name: str) -> None:
         """Writes all tables, with what optimizers keep in them, below the persistent path.
@@ -227,12 +301,14 @@ class _Embedding(tf.Module):
 
         Raises:
             FileNotFoundError: If there is none; the message lists those that are there.
-            ValueError: If it has other tables, or a file is damaged. No table has changed then.
+            ValueError: If it has other tables or more rows than `capacity`, or a file is damaged.
+                No table has changed then.
             tf.errors.DataLossError: If a file of a table on an SSD is damaged. That table has not
                 changed; those before it have.
         """
         tables = [_parts_of(table) for table in self.tables]
-        snapshot.load(self.store_options.folder, snapshot_name, self._manifest(), tables)
+        store = self.store_options
+        snapshot.load(store.folder, snapshot_name, self._manifest(), tables, store.capacity)
 
     def _manifest(self) -> snapshot.Manifest:
         return snapshot.Manifest(
@@ -247,6 +323,12 @@ def _parts_of(table: AnyEmbeddingVariable) -> list[Any]:
     return [table] if isinstance(table, tf.Variable) else list(table)
 
 
+def _statistics(part: Any) -> tf.Tensor:
+    """`[len(STATISTICS)]` int64, in one op: its `statistics()` are one for each."""
+    with colocate_with(part.handle):
+        return raw_ops.EmbeddingVariableStatistics(resource=part.handle).values
+
+
 class MultiTableEmbedding(_Embedding):
     """Tables without a vocabulary that are looked up together. A tf.Module.
 
@@ -258,6 +340,9 @@ class MultiTableEmbedding(_Embedding):
         tables: A list of `make_table_options`, one for each table; None: one table.
         store_options: Of `make_device_mem_store_options` or another of those.
         default_initializer: Where `tables` is None; None: normal, 0.05 wide.
+        padding_idx: The id that reads zeros in each table and is not trained; None: none.
+        seed: Another one gives rows other first values; 0: that of the name. `tf.random.set_seed`
+            counts beside it, as in TensorFlow.
 
     Raises:
         TypeError: For arguments that are not these.
@@ -280,6 +365,8 @@ class MultiTableEmbedding(_Embedding):
         tables: Any,
         store_options: StoreOptions,
         default_initializer: Any = None,
+        padding_idx: int | None = None,
+        seed: int = 0,
     ) -> None:
         if not isinstance(embedding_dim, int):
             raise TypeError(
@@ -287,7 +374,17 @@ class MultiTableEmbedding(_Embedding):
                 "use MultiTableMultiColumnEmbedding"
             )
         dims = [embedding_dim]
-        super().__init__(name, dims, dtype, key_type, tables, store_options, default_initializer)
+        super().__init__(
+            name,
+            dims,
+            dtype,
+            key_type,
+            tables,
+            store_options,
+            default_initializer,
+            padding_idx,
+            seed,
+        )
 
 
 class MultiTableMultiColumnEmbedding(_Embedding):
@@ -304,6 +401,8 @@ class MultiTableMultiColumnEmbedding(_Embedding):
         tables: As there; `make_table_options` takes a list of `make_column_options`.
         store_options: As there.
         default_initializer: As there.
+        padding_idx: As there.
+        seed: As there.
 
     Raises:
         TypeError: As there.
@@ -319,6 +418,8 @@ class MultiTableMultiColumnEmbedding(_Embedding):
         tables: Any,
         store_options: StoreOptions,
         default_initializer: Any = None,
+        padding_idx: int | None = None,
+        seed: int = 0,
     ) -> None:
         dims = [embedding_dim] if isinstance(embedding_dim, int) else list(embedding_dim)
         if not dims or not all(isinstance(dim, int) for dim in dims):
@@ -327,4 +428,14 @@ class MultiTableMultiColumnEmbedding(_Embedding):
             )
         if min(dims) < 1:
             raise ValueError(f"embedding_dim must be > 0 for each column, got {dims}")
-        super().__init__(name, dims, dtype, key_type, tables, store_options, default_initializer)
+        super().__init__(
+            name,
+            dims,
+            dtype,
+            key_type,
+            tables,
+            store_options,
+            default_initializer,
+            padding_idx,
+            seed,
+        )

@@ -1,7 +1,7 @@
 """OneEmbedding's Ftrl as a v1 optimizer."""
 
-from collections.abc import Iterable
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import tensorflow as tf
 
@@ -24,9 +24,9 @@ def _as_variables(params: Any) -> list[tf.Variable]:
 class Ftrl(FtrlOptimizer):
     """FTRL-Proximal, with OneFlow's arguments: an optimizer of tf.compat.v1.train.
 
-    It has `minimize`, `compute_gradients` and `apply_gradients` in the place of `step` and
-    `zero_grad`, and trains all kinds of variables. `accum^-lr_power` is what the rule reads, as in
-    TensorFlow and the paper.
+    It has `step` with a closure, beside `minimize`, `compute_gradients` and `apply_gradients`, and
+    trains all kinds of variables. `accum^-lr_power` is what the rule reads, as in TensorFlow and
+    the paper.
 
     Args:
         params: The variables that `minimize` and `compute_gradients` train.
@@ -85,10 +85,38 @@ class Ftrl(FtrlOptimizer):
     def zero_grad(self, set_to_none: bool = False) -> None:
         """Nothing, for programs of OneFlow: TensorFlow keeps no gradients between steps."""
 
-    def step(self, closure: Any = None) -> NoReturn:
-        """Raises NotImplementedError: variables of TensorFlow hold no gradients to apply."""
-        raise NotImplementedError(
-            "Ftrl.step() applies gradients that the parameters hold, but variables of TensorFlow "
-            "hold none: call minimize(loss), in place of loss.backward() and step(), with a "
-            "function that computes the loss (in a TF1 graph, the loss)"
-        )
+    def step(self, closure: Callable[[], Any] | None = None) -> tf.Tensor:
+        """Computes a loss and its gradients, and applies them.
+
+        Args:
+            closure: Computes the loss, without parameters, and returns it. It calls no
+                `backward()`: that is done here.
+
+        Returns:
+            The loss before the step. In a TF1 graph, running it makes the step.
+
+        Raises:
+            NotImplementedError: Without a closure: variables of TensorFlow hold no gradients.
+            TypeError: If the closure returns nothing.
+        """
+        if closure is None:
+            raise NotImplementedError(
+                "Ftrl.step() was called without a closure, to apply gradients that the parameters "
+                "hold since loss.backward(), but variables of TensorFlow hold none: gradients are "
+                "what tape.gradient returns. Call step(closure) with a function that computes and "
+                "returns the loss, or apply_gradients(zip(gradients, params))"
+            )
+        losses = []
+
+        def loss() -> tf.Tensor:
+            losses.append(closure())
+            if losses[0] is None:
+                raise TypeError(
+                    "the closure given to Ftrl.step() returned None, but it must return the loss; "
+                    "leave out loss.backward(), which step() does"
+                )
+            return losses[0]
+
+        update = self.apply_gradients(self.compute_gradients(loss))
+        with tf.control_dependencies([] if update is None else [update]):
+            return tf.identity(losses[0])

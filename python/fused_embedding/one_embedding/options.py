@@ -1,6 +1,7 @@
 """What OneEmbedding's `make_...` functions make: initializers, tables, and where rows live."""
 
 import dataclasses
+import operator
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from fused_embedding.embedding_options import EmbeddingVariableOption, StorageOption, StorageType
+from fused_embedding.initializers import seeded, stable_seed
 from fused_embedding.storage_options import MIN_DRAM_BYTES
 
 _SIZE_FACTORS = (1, 2, 3)
@@ -87,6 +89,39 @@ def make_normal_initializer(mean: float, std: float) -> Any:
     return tf.random_normal_initializer(mean, std)
 
 
+def as_int(name: str, value: Any) -> int:
+    """An argument that is any integer.
+
+    Raises:
+        TypeError: If it is none.
+    """
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, got {value!r}") from None
+
+
+def with_seed(initializers: Sequence[Any], seed: int, table: int) -> list[Any]:
+    """The initializers of a table's columns, drawing what `seed` says.
+
+    Args:
+        initializers: One for each column; of all columns where it is the same.
+        seed: Of the embedding; 0: they stay as they are.
+        table: Number of the table: tables that start alike have rows of their own.
+
+    Returns:
+        As many. Those with a seed of their own, or nowhere to put one, are as they were.
+    """
+    if seed == 0:
+        return list(initializers)
+    if all(initializer is initializers[0] for initializer in initializers):
+        return [seeded(initializers[0], stable_seed(seed, table))] * len(initializers)
+    return [
+        seeded(initializer, stable_seed(seed, table, column))
+        for column, initializer in enumerate(initializers)
+    ]
+
+
 def _check_initializer(initializer: Any) -> None:
     if not callable(initializer):
         raise TypeError(
@@ -151,7 +186,7 @@ class StoreOptions:
 
     Attributes:
         folder: Of this process's snapshots.
-        capacity: Most rows of a table; None: no bound.
+        capacity: Most rows of all tables together; None: no bound.
         size_factor: Numbers that are kept for each number of a row, itself included.
         storage_dim: Numbers that are kept for each row, over which `size_factor` is forgotten;
             -1: as `size_factor` says.
@@ -181,6 +216,8 @@ class StoreOptions:
 
     def ev_option(self, num_tables: int) -> EmbeddingVariableOption:
         """The same for one of `num_tables` EmbeddingVariables, which share the caches evenly.
+
+        Each may have `capacity` rows: what all of them have, the embedding looks after.
 
         Raises:
             ValueError: If the caches are too small for so many.
@@ -270,7 +307,7 @@ def make_device_mem_store_options(
 
     Args:
         persistent_path: Folder of snapshots, or a list of one: `PATH/0-1`, or the one listed.
-        capacity: Most rows of each table, > 0. A lookup that would make more fails.
+        capacity: Most rows of all tables together, > 0. A lookup that makes more fails.
         size_factor: 1 for SGD, 2 with momentum or for Adagrad, 3 for Adam and Ftrl. Training by an
             optimizer that needs another is an error.
         storage_dim: The same as a number of elements, `size_factor * dim`; -1: as `size_factor`.

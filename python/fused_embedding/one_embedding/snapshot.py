@@ -186,12 +186,19 @@ def save(folder: str, name: str, manifest: Manifest, tables: Sequence[Sequence[A
     write(folder, name, manifest, [functools.partial(write_table, parts) for parts in tables])
 
 
-def load(folder: str, name: str, manifest: Manifest, tables: Sequence[Sequence[Any]]) -> None:
+def load(
+    folder: str,
+    name: str,
+    manifest: Manifest,
+    tables: Sequence[Sequence[Any]],
+    capacity: int | None,
+) -> None:
     """Replaces the content of tables, each given as its partitions.
 
     Raises:
         FileNotFoundError: If there is no such snapshot.
-        ValueError: If it is of other tables, or a file of arrays is damaged. No table has changed.
+        ValueError: If it is of other tables or has more than `capacity` rows, or a file of arrays
+            is damaged. No table has changed.
         tf.errors.DataLossError: If a file of a table that had a tier on an SSD is damaged. That
             table has not changed.
     """
@@ -209,11 +216,22 @@ def load(folder: str, name: str, manifest: Manifest, tables: Sequence[Sequence[A
     }
     for index, arrays in contents.items():
         check_fits(tables[index][0], len(arrays["keys"]), prefixes[index] + _ARRAYS)
+    _check_capacity(contents.values(), capacity, prefixes[0])
     for index, parts in enumerate(tables):
         if index in contents:
             _replace(parts, contents.pop(index))
         else:
             _restore(parts, prefixes[index], suffixes[index])
+
+
+def _check_capacity(contents: Iterable[Arrays], capacity: int | None, first: str) -> None:
+    """Raises ValueError for more rows than all tables may have together."""
+    num_rows = sum(len(arrays["keys"]) for arrays in contents)
+    if capacity is not None and num_rows > capacity:
+        raise ValueError(
+            f"the tables of the snapshot {os.path.dirname(first)!r} have {num_rows} rows together, "
+            f"but the capacity is {capacity}; raise that of the store_options"
+        )
 
 
 def _replace(parts: Sequence[Any], arrays: dict[str, np.ndarray]) -> None:
