@@ -14,14 +14,15 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from fused_embedding import nn
-from fused_embedding.checkpoint.whole_file import whole_file
 from fused_embedding.embedding_options import EmbeddingVariableOption, StorageOption, StorageType
+from fused_embedding.keras import training_files
 from fused_embedding.keras.fused import fused_optimizers
 from fused_embedding.keras.layers import fused_layers
 from fused_embedding.keras.optimizers import PACKAGE, keras_of
 from fused_embedding.keras.rules import OwnRule
 from fused_embedding.serving import export_for_serving
 from fused_embedding.serving.onnx_arguments import Axes, OnnxArguments, export_onnx
+from fused_embedding.serving.signatures import keras_specs
 from fused_embedding.train.rules import Step
 
 # `Embedding` is one too: that of tf.keras.
@@ -34,7 +35,6 @@ def __dir__() -> list[str]:
 
 # Damo's groups are 16 bits; -1 is a layer that has a group of its own.
 _MAX_GROUP = 2**16 - 1
-_MODEL_FILE = "model.keras"
 _ONNX_FILE = "model.onnx"
 
 Numbers = Mapping[str, float]
@@ -401,8 +401,9 @@ def save_model(  # noqa: PLR0913  # Damo's
         model: A Keras model that is built.
         output_dir: Folder, made if there is none.
         training: Whether to write the file model.keras, with all weights, tables and slots, which
-            `load_model` reads; else the SavedModel of `fe.export_for_serving`, of TensorFlow's own
-            ops, or, with a dummy_input, the file model.onnx.
+            `load_model` reads; of a subclassed model without get_config model.weights.h5, the same
+            without what the model is made of. Else the SavedModel of `fe.export_for_serving`, of
+            TensorFlow's own ops, or, with a dummy_input, the file model.onnx.
         dummy_input: What the model is called with, or a list or dictionary of such arrays. Their
             sizes and dtypes count.
         input_names: A name for each array. None: the keys of a dictionary, else input_0 and so on.
@@ -412,8 +413,8 @@ def save_model(  # noqa: PLR0913  # Damo's
             all of them.
 
     Raises:
-        ValueError: If two layers have one group, there is no folder to write to, or a name or axis
-            is wrong.
+        ValueError: If two layers have one group, there is no folder to write to, a name or axis is
+            wrong, or what a SavedModel is to be called with is not known.
         TypeError: If dummy_input has something that is no array.
         ImportError: If an ONNX file is asked for and tf2onnx is not installed.
         NotImplementedError: For an op that has no form of TensorFlow's own ops, or in ONNX.
@@ -434,37 +435,64 @@ def save_model(  # noqa: PLR0913  # Damo's
     if onnx is not None:
         export_onnx(model, folder / _ONNX_FILE, onnx)
     elif training:
-        _save_for_training(model, folder)
+        training_files.save(model, folder)
     else:
+        _check_inputs_are_known(model)
         export_for_serving(model, folder, ops="stock", overwrite=True)  # as the other forms
 
 
-def _save_for_training(model: Any, folder: pathlib.Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    with whole_file(folder / _MODEL_FILE) as unfinished:
-        model.save(str(unfinished))
+def _check_inputs_are_known(model: Any) -> None:
+    if keras_specs(model) is not None:
+        return
+    raise ValueError(
+        f"save_model was given the model {model.name!r} with training=False, but what a subclassed "
+        "model is called with is not known to Keras: give a dummy_input, for an ONNX file, or call "
+        'fe.export_for_serving(model, output_dir, ops="stock", signatures=...) with a tf.function '
+        "that has an input_signature"
+    )
 
 
-def load_model(output_dir: str | os.PathLike[str], keras: Any = None) -> Any:
+def load_model(output_dir: str | os.PathLike[str], keras: Any = None, *, model: Any = None) -> Any:
     """The model that `save_model` saved for training.
 
     Args:
         output_dir: The folder.
         keras: The Keras that it is a model of; None: tf.keras.
+        model: A model made as the one that was saved, called on a batch and compiled as it was:
+            its weights, tables and slots become those of the file. For subclassed models, which
+            Keras makes anew only with a `get_config`. None: Keras makes it.
 
     Returns:
         The model, compiled as it was.
 
     Raises:
         FileNotFoundError: If there is none.
+        ValueError: If Keras cannot make the model, or `model` has no weights yet or others.
+        TypeError: If the file is of a class that Keras does not know.
     """
     keras = keras_of((keras or tf.keras).layers.Layer)
     embedding_class(keras)  # tells Keras of it
     fused_optimizers(keras)
-    path = pathlib.Path(output_dir) / _MODEL_FILE
-    if not path.is_file():
+    path = training_files.find(pathlib.Path(output_dir))
+    if path is None:
         raise FileNotFoundError(
-            f"there is no {path}; fe.damo.load_model reads what fe.damo.save_model(model, "
-            f"{str(output_dir)!r}, training=True) wrote"
+            f"there is no {pathlib.Path(output_dir) / training_files.MODEL}; fe.damo.load_model "
+            f"reads what fe.damo.save_model(model, {str(output_dir)!r}, training=True) wrote"
         )
-    return keras.models.load_model(str(path))
+    if model is not None:
+        training_files.load_into(model, path)
+        return model
+    way_out = (
+        "make it as it was, call it on a batch, compile it, and pass it: "
+        f"fe.damo.load_model({str(output_dir)!r}, model=model)"
+    )
+    if path.name == training_files.WEIGHTS:
+        raise ValueError(
+            f"{path} is of a subclassed model without get_config, which Keras cannot make anew: "
+            f"{way_out}"
+        )
+    try:
+        return keras.models.load_model(str(path))
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"Keras did not make the model of {path} anew; {way_out}. {error}") from error

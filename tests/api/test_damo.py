@@ -288,6 +288,87 @@ def test_errors_of_files(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def subclassed_model(keras, units=3):
+    """A model without a get_config, with a table of its own optimizer and one of the model's."""
+    embedding = fe.damo.embedding_class(keras)
+
+    class Subclassed(keras.Model):
+        def __init__(self, units):
+            super().__init__()
+            self.own = embedding(DIM, optimizer={"name": "adamw"})
+            self.other = embedding(DIM)
+            self.dense = [keras.layers.Dense(units), keras.layers.Dense(1)]
+
+        def call(self, ids, training=None):
+            rows = self.own(ids, training=training) + self.other(ids, training=training)
+            for layer in self.dense:
+                rows = layer(rows)
+            return tf.reduce_sum(rows, axis=1)
+
+    return Subclassed(units)
+
+
+def compiled(keras):
+    model = subclassed_model(keras)
+    model(IDS[:1], training=False)
+    model.compile(fe.keras.fused_optimizers(keras).Adam(0.125), "mse")
+    return model
+
+
+def fit_more(model):
+    model.fit(IDS, LABELS, batch_size=2, epochs=2, shuffle=False, verbose=0)
+
+
+@EACH_KERAS
+def test_training_of_a_subclassed_model_goes_on(keras, tmp_path):
+    model = compiled(keras)
+    fit_more(model)
+    fe.damo.save_model(model, tmp_path)
+    way_out = r"compile it, and pass it: fe.damo.load_model\('.*', model=model\)"
+    with pytest.raises((ValueError, TypeError), match=f"anew.*{way_out}"):
+        fe.damo.load_model(tmp_path, keras)
+    loaded = fe.damo.load_model(tmp_path, keras, model=compiled(keras))
+    assert int(loaded.optimizer.iterations) == 6
+    for each in (model, loaded):
+        fit_more(each)
+    for got, want in ((loaded.own, model.own), (loaded.other, model.other)):
+        for got_column, want_column in zip(got.table.export(), want.table.export(), strict=True):
+            np.testing.assert_array_equal(got_column, want_column)
+    for got, want in zip(loaded.dense, model.dense, strict=True):
+        np.testing.assert_array_equal(got.get_weights()[0], want.get_weights()[0])
+
+
+@EACH_KERAS
+def test_a_model_without_weights_is_not_loaded_into(keras, tmp_path):
+    fe.damo.save_model(compiled(keras), tmp_path)
+    with pytest.raises(ValueError, match="before it has weights; call it on a batch of ids first"):
+        fe.damo.load_model(tmp_path, keras, model=subclassed_model(keras))
+    other = subclassed_model(keras, units=4)
+    other(IDS)
+    with pytest.raises(ValueError):  # noqa: PT011 - Keras's
+        fe.damo.load_model(tmp_path, keras, model=other)
+
+
+@EACH_KERAS
+def test_a_folder_has_one_file_for_training(keras, tmp_path):
+    subclassed = compiled(keras)
+    functional, _ = model_of(keras, None)
+    for model in (subclassed, functional, subclassed):
+        fe.damo.save_model(model, tmp_path)
+        assert len(list(tmp_path.iterdir())) == 1
+    fe.damo.load_model(tmp_path, keras, model=compiled(keras))
+
+
+def test_what_a_subclassed_model_is_called_with_is_asked_for(tmp_path):
+    model = compiled(tf.keras)
+    if hasattr(model, "save_spec"):
+        pytest.skip("Keras 2 knows it")
+    message = r"'.*' with training=False, but .* give a dummy_input, .* signatures=\.\.\."
+    with pytest.raises(ValueError, match=message):
+        fe.damo.save_model(model, tmp_path / "served", training=False)
+    assert not list(tmp_path.iterdir())
+
+
 def test_serving_is_export_for_serving(tmp_path, monkeypatch):
     calls = []
 
@@ -308,10 +389,20 @@ def test_example_of_the_page(tmp_path, monkeypatch):
     # That of ONNX files is run beside their tests.
     example = re.findall("```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[0]
     namespace = {"__name__": "example"}
-    exec(compile(example, str(PAGE), "exec"), namespace)
+    exec(compile(example, "<example>", "exec"), namespace)  # AutoGraph: no source
     layers = [layer for layer in namespace["model"].layers if hasattr(layer, "table")]
     assert [int(layer.table.total_count()) for layer in layers] == [512 * 39] * 2
     assert int(namespace["model"].optimizer.iterations) == 8
+    deep_fm = namespace["DeepFM"]
+    given = {"gamma": 0.5, "beta1": 0.6, "beta2": 0.7, "lambda": 0.8, "epsilon": 0.9}
+    model = deep_fm(4, 2, [8], 3, [0.1], mean=2.0, stddev=0.0, **given)
+    assert model(IDS).shape == (len(IDS), 3)
+    for layer, dim in ((model.w, 1), (model.v, 4)):
+        assert (layer.dim, layer.optimizer) == (dim, {"name": "adamw", **given})
+        assert np.all(layer(IDS[:2]).numpy() == 2.0)
+    message = "was given lr, but its entries are: gamma, beta1, beta2, lambda, epsilon"
+    with pytest.raises(ValueError, match=message):
+        deep_fm(8, 39, lr=0.1)
 
 
 def test_page_and_docstring_have_all_names():

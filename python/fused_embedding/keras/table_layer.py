@@ -15,6 +15,7 @@ from fused_embedding.embedding_variable import EmbeddingVariable
 from fused_embedding.inference import inference
 from fused_embedding.keras.variables import variable, with_counted_shape
 from fused_embedding.lookup_names import lookups_of
+from fused_embedding.train.hook import note_loaded_slots
 
 
 def _as_array(tensor: tf.Tensor) -> np.ndarray:
@@ -228,6 +229,9 @@ class TableLayer:
             )
         content = {name: _as_tensor(store[name], dtype) for name, dtype in dtypes.items()}
         import_whole([self.table], content)
+        if tf.executing_eagerly():
+            names = content["slot_names"].numpy().tolist()
+            note_loaded_slots(self.table, [name.decode() for name in names])
 
     def get_config(self) -> dict[str, Any]:
         """The arguments.

@@ -191,7 +191,7 @@ def _concrete(name: str, function: Any) -> Any:
 
 def _keras_signature(model: Any) -> Any:
     """A function that calls a Keras model for inference, with an argument for each input."""
-    specs = _keras_specs(model)
+    specs = keras_specs(model)
     if specs is None:
         raise ValueError(
             f"what {type(model).__name__} {getattr(model, 'name', '')!r} is called with is not "
@@ -214,7 +214,7 @@ def _keras_signature(model: Any) -> Any:
     return serve.get_concrete_function(**components)
 
 
-def _keras_specs(model: Any) -> tuple[Any, list[str]] | None:
+def keras_specs(model: Any) -> tuple[Any, list[str]] | None:
     """What a Keras model is called with, as TensorSpecs and a name of each; None: not known."""
     if hasattr(model, "save_spec"):  # Keras 2
         spec = model.save_spec()

@@ -6,9 +6,10 @@ EmbeddingVariables to itself and hands the rest to the optimizer.
 """
 
 import functools
+import re
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -40,12 +41,34 @@ def slot_prefix(optimizer: Any, name: str, variable: Any) -> str:
     for prefix, owner in owners.items():
         if owner() is optimizer:
             return prefix
+    loaded = variable.__dict__.get("_loaded_prefix")
+    if not owners and loaded is not None and _unnumbered(loaded) == _unnumbered(name):
+        name = loaded
     prefix, count = name, 0
     while prefix in owners:
         count += 1
         prefix = f"{name}_{count}"
     owners[prefix] = weakref.ref(optimizer)
     return prefix
+
+
+def _unnumbered(name: str) -> str:
+    """Of "adam_1" "adam", as Keras 3 calls the second optimizer of a process."""
+    return re.sub(r"_\d+$", "", name)
+
+
+def note_loaded_slots(variable: Any, names: Iterable[str]) -> None:
+    """Lets the next optimizer of a table go on with slots that were loaded into it.
+
+    Keras 3 numbers the optimizers of a process, so that of a model that was made anew to load a
+    file into has another name than the one in the file.
+
+    Args:
+        variable: An EmbeddingVariable.
+        names: Of its slots: "adam/m".
+    """
+    prefixes = {name.rpartition("/")[0] for name in names}
+    variable.__dict__["_loaded_prefix"] = prefixes.pop() if len(prefixes) == 1 else None
 
 
 def check_gradient(grad: Any, variable: Any) -> None:
