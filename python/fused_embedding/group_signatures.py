@@ -67,10 +67,13 @@ def group_embedding_lookup_sparse(
     itself.
 
     Args:
-        params: Table of each column, as `embedding_weights` there.
-        sp_ids: Ids of each column, as `sparse_ids` there.
+        params: Table of each column, `[num_ids, dim]`: a tensor, a tf.Variable, an
+            EmbeddingVariable, or its shards, as `fused_safe_embedding_lookup_sparse` takes them.
+        sp_ids: Ids of each column, int32 or int64: a SparseTensor of rank 2 or more, or a
+            RaggedTensor of rank 2. Ids < 0 are invalid.
         combiners: "sum", "mean" or "sqrtn" for each column.
-        sp_weights: Weights of each column, as `sparse_weights` there, or None: all 1.
+        sp_weights: Weights of each column, of the type of its ids or a `[nnz]` tensor, or None: all
+            1.
         partition_strategy: How shards divide the ids, for all columns.
         is_sequence: Whether to keep the ids of a row apart. Ids must have rank 2; `combiners` and
             weights then apply to one id each. Places without an id are empty rows.
@@ -87,9 +90,11 @@ def group_embedding_lookup_sparse(
         at the row and the column of their ids; the width of ragged ids is that of the longest row.
 
     Raises:
-        ValueError: For lists that are not as long as `params`, and as there.
-        TypeError: As there.
-        tf.errors.InvalidArgumentError: As there; the message names the column.
+        ValueError: For lists that are not as long as `params`, an unknown combiner or strategy, a
+            max_norm that is not > 0, no table, or shards that differ.
+        TypeError: For ids that are not sparse, and for dtypes that are not supported.
+        tf.errors.InvalidArgumentError: For an id outside the table, a row outside the dense shape,
+            or weights that are not as many as ids; the message names the column.
 
     Source: DeepRec's function of this name.
 

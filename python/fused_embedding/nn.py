@@ -174,26 +174,34 @@ def fused_embedding_lookup_sparse(
     """The v1 fused lookup, with DeepRec's signature. `..._v2` is the faster one.
 
     Args:
-        params: As `embedding_weights` of `fused_safe_embedding_lookup_sparse`.
-        sp_ids: As `sparse_ids` there.
-        sparse_weights: As there.
-        partition_strategy: As there; None means "div".
+        params: The table, `[num_ids, dim]`, float32, float64, float16 or bfloat16: a tensor, a
+            tf.Variable, an EmbeddingVariable, or its shards as a list, PartitionedVariable or
+            ShardedVariable. Variables are read in place, never copied.
+        sp_ids: int32 or int64 ids: a SparseTensor of rank 2 or more, or a RaggedTensor of rank 2.
+        sparse_weights: Weight of each id, of the type of `sp_ids` or a `[nnz]` tensor; None: all 1.
+        partition_strategy: How shards divide the ids: "div", "mod", "mod_ev" or "hash"; None means
+            "div".
         name: Name of the op.
-        combiner: As there; None means "mean".
-        max_norm: As there.
-        default_id: As there.
-        prune_invalid_ids: Whether ids < 0, and weights as there, are dropped.
+        combiner: "sum": sum(w e). "mean": sum(w e) / sum(w). "sqrtn": sum(w e) / sqrt(sum(w^2)).
+            None means "mean".
+        max_norm: L2 norm that each embedding is clipped to before it is combined; None: off.
+        default_id: Id whose embedding empty rows get; None or negative: zeros.
+        prune_invalid_ids: Whether ids < 0 are dropped, and ids with a weight that is not > 0 unless
+            `combiner` is "sum". Where ids < 0 are not dropped, they are an error.
         fill_empty_row: Whether empty rows get `default_id`. Where not, they are zero.
-        blocknums: Must be None.
+        blocknums: For dynamic-dimension variables, which do not exist yet; must be None.
 
     Returns:
-        As `fused_safe_embedding_lookup_sparse`.
+        `[..., dim]` combined embeddings of the table's dtype: the dense shape of `sp_ids` without
+        its last dimension, then the shape of a row.
 
     Raises:
-        ValueError: As there.
-        TypeError: As there.
-        NotImplementedError: As there.
-        tf.errors.InvalidArgumentError: As there.
+        ValueError: For an unknown combiner or strategy, a max_norm that is not > 0, no table, or
+            shards that differ.
+        TypeError: For ids that are not sparse, and for dtypes that are not supported.
+        NotImplementedError: If `blocknums` is given.
+        tf.errors.InvalidArgumentError: For an id outside the table, a row outside the dense shape,
+            or weights that are not as many as ids.
     """
     _reject_blocknums(blocknums)
     options = _unsafe_options(
@@ -220,26 +228,34 @@ def fused_embedding_lookup_sparse_v2(
     """The v2 fused lookup, with DeepRec's signature: each distinct id is read once.
 
     Args:
-        params: As `embedding_weights` of `fused_safe_embedding_lookup_sparse`.
-        sp_ids: As `sparse_ids` there.
-        sparse_weights: As there.
-        partition_strategy: As there; None means "div".
+        params: The table, `[num_ids, dim]`, float32, float64, float16 or bfloat16: a tensor, a
+            tf.Variable, an EmbeddingVariable, or its shards as a list, PartitionedVariable or
+            ShardedVariable. Variables are read in place, never copied.
+        sp_ids: int32 or int64 ids: a SparseTensor of rank 2 or more, or a RaggedTensor of rank 2.
+        sparse_weights: Weight of each id, of the type of `sp_ids` or a `[nnz]` tensor; None: all 1.
+        partition_strategy: How shards divide the ids: "div", "mod", "mod_ev" or "hash"; None means
+            "div".
         name: Name of the op.
-        combiner: As there; None means "mean".
-        max_norm: As there.
-        default_id: As there.
-        prune: Whether ids < 0, and weights as there, are dropped.
+        combiner: "sum": sum(w e). "mean": sum(w e) / sum(w). "sqrtn": sum(w e) / sqrt(sum(w^2)).
+            None means "mean".
+        max_norm: L2 norm that each embedding is clipped to before it is combined; None: off.
+        default_id: Id whose embedding empty rows get; None or negative: zeros.
+        prune: Whether ids < 0 are dropped, and ids with a weight that is not > 0 unless `combiner`
+            is "sum". Where ids < 0 are not dropped, they are an error.
         fill_empty_row: Whether empty rows get `default_id`. Where not, they are zero.
-        blocknums: Must be None.
+        blocknums: For dynamic-dimension variables, which do not exist yet; must be None.
 
     Returns:
-        As `fused_safe_embedding_lookup_sparse`.
+        `[..., dim]` combined embeddings of the table's dtype: the dense shape of `sp_ids` without
+        its last dimension, then the shape of a row.
 
     Raises:
-        ValueError: As there.
-        TypeError: As there.
-        NotImplementedError: As there.
-        tf.errors.InvalidArgumentError: As there.
+        ValueError: For an unknown combiner or strategy, a max_norm that is not > 0, no table, or
+            shards that differ.
+        TypeError: For ids that are not sparse, and for dtypes that are not supported.
+        NotImplementedError: If `blocknums` is given.
+        tf.errors.InvalidArgumentError: For an id outside the table, a row outside the dense shape,
+            or weights that are not as many as ids.
     """
     _reject_blocknums(blocknums)
     options = _unsafe_options(
@@ -267,24 +283,32 @@ def fused_embedding_lookup_sparse_v3(
     It is `..._v2` where the table is divided into shards or is in another task.
 
     Args:
-        params: As `embedding_weights` of `fused_safe_embedding_lookup_sparse`.
-        sp_ids: As `sparse_ids` there.
-        sparse_weights: As there.
-        partition_strategy: As there; None means "div".
+        params: The table, `[num_ids, dim]`, float32, float64, float16 or bfloat16: a tensor, a
+            tf.Variable, an EmbeddingVariable, or its shards as a list, PartitionedVariable or
+            ShardedVariable. Variables are read in place, never copied.
+        sp_ids: int32 or int64 ids: a SparseTensor of rank 2 or more, or a RaggedTensor of rank 2.
+        sparse_weights: Weight of each id, of the type of `sp_ids` or a `[nnz]` tensor; None: all 1.
+        partition_strategy: How shards divide the ids: "div", "mod", "mod_ev" or "hash"; None means
+            "div".
         name: Name of the op.
-        combiner: As there; None means "mean".
-        max_norm: As there.
-        default_id: As there.
-        prune: Whether ids < 0, and weights as there, are dropped.
+        combiner: "sum": sum(w e). "mean": sum(w e) / sum(w). "sqrtn": sum(w e) / sqrt(sum(w^2)).
+            None means "mean".
+        max_norm: L2 norm that each embedding is clipped to before it is combined; None: off.
+        default_id: Id whose embedding empty rows get; None or negative: zeros.
+        prune: Whether ids < 0 are dropped, and ids with a weight that is not > 0 unless `combiner`
+            is "sum". Where ids < 0 are not dropped, they are an error.
         fill_empty_row: Whether empty rows get `default_id`. Where not, they are zero.
 
     Returns:
-        As `fused_safe_embedding_lookup_sparse`.
+        `[..., dim]` combined embeddings of the table's dtype: the dense shape of `sp_ids` without
+        its last dimension, then the shape of a row.
 
     Raises:
-        ValueError: As there.
-        TypeError: As there.
-        tf.errors.InvalidArgumentError: As there.
+        ValueError: For an unknown combiner or strategy, a max_norm that is not > 0, no table, or
+            shards that differ.
+        TypeError: For ids that are not sparse, and for dtypes that are not supported.
+        tf.errors.InvalidArgumentError: For an id outside the table, a row outside the dense shape,
+            or weights that are not as many as ids.
     """
     options = _unsafe_options(
         combiner, max_norm, default_id, partition_strategy, prune, fill_empty_row

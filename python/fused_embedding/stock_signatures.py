@@ -81,19 +81,21 @@ def embedding_lookup_v1(
     """As `tf.compat.v1.nn.embedding_lookup`, which also takes EmbeddingVariables.
 
     Args:
-        params: As of `fe.nn.embedding_lookup`.
-        ids: As there.
+        params: A tensor, a variable, a list of those, a partitioned variable, or an
+            EmbeddingVariable, partitioned or not. A list of all partitions of an EmbeddingVariable
+            is that variable.
+        ids: int32 or int64 ids of any shape, or ragged.
         partition_strategy: How shards divide the ids, "mod" or "div". EmbeddingVariables have
             their own.
         name: Name of the ops.
         validate_indices: Without effect, as stock's.
-        max_norm: As there.
+        max_norm: L2 norm that rows are clipped to; None: off.
 
     Returns:
-        As `fe.nn.embedding_lookup`.
+        The shape of `ids` with that of a row appended.
 
     Raises:
-        ValueError: As there.
+        ValueError: If some of `params` are EmbeddingVariables that are not all partitions of one.
     """
     return tf.compat.v1.nn.embedding_lookup(
         as_one_table(params), ids, partition_strategy, name, validate_indices, max_norm
@@ -126,7 +128,9 @@ def embedding_lookup_sparse_v1(
     """As `tf.compat.v1.nn.embedding_lookup_sparse`: nothing is pruned, trailing empty rows are cut.
 
     Args:
-        params: As `embedding_weights` of `fe.nn.fused_safe_embedding_lookup_sparse`.
+        params: The table, `[num_ids, dim]`, float32, float64, float16 or bfloat16: a tensor, a
+            tf.Variable, an EmbeddingVariable, or its shards as a list, PartitionedVariable or
+            ShardedVariable. Variables are read in place, never copied.
         sp_ids: SparseTensor or RaggedTensor of int32 or int64 ids >= 0; rows non-decreasing.
         sp_weights: Weights of the same type and indices, or None: all 1.
         partition_strategy: "mod" or "div".
@@ -186,7 +190,9 @@ def embedding_lookup_sparse(
     """As `tf.nn.embedding_lookup_sparse`, over the fused ops; shards are divided by "div".
 
     Args:
-        params: As `embedding_weights` of `fused_safe_embedding_lookup_sparse`.
+        params: The table, `[num_ids, dim]`, float32, float64, float16 or bfloat16: a tensor, a
+            tf.Variable, an EmbeddingVariable, or its shards as a list, PartitionedVariable or
+            ShardedVariable. Variables are read in place, never copied.
         sp_ids: SparseTensor or RaggedTensor of int32 or int64 ids >= 0; rows non-decreasing.
         sp_weights: Weights of the same type and indices, or None: all 1.
         combiner: "sum", "mean", "sqrtn"; None means "mean".
@@ -221,15 +227,19 @@ def safe_embedding_lookup_sparse_v1(
     """As `tf.compat.v1.nn.safe_embedding_lookup_sparse`, over the fused ops.
 
     Args:
-        embedding_weights: As in `fe.nn.fused_safe_embedding_lookup_sparse`.
-        sparse_ids: As there.
-        sparse_weights: As there.
-        combiner: As there.
+        embedding_weights: The table, `[num_ids, dim]`, float32, float64, float16 or bfloat16: a
+            tensor, a tf.Variable, an EmbeddingVariable, or its shards as a list,
+            PartitionedVariable or ShardedVariable. Variables are read in place, never copied.
+        sparse_ids: int32 or int64 ids: a SparseTensor of rank 2 or more, or a RaggedTensor of rank
+            2. Ids < 0 are invalid.
+        sparse_weights: Weight of each id, of the type of `sparse_ids` or a `[nnz]` tensor; None:
+            all 1. Ids with a weight that is not > 0 are dropped unless `combiner` is "sum".
+        combiner: "sum": sum(w e). "mean": sum(w e) / sum(w). "sqrtn": sum(w e) / sqrt(sum(w^2)).
         default_id: Id whose embedding empty rows get; None: zeros. A negative one is no row of the
             table: an empty row is then an error.
         name: Name of the op.
         partition_strategy: "div" or "mod".
-        max_norm: As there.
+        max_norm: L2 norm that each embedding is clipped to before it is combined; None: off.
         allow_fast_lookup: Accepted as stock's; the fused path is always taken.
 
     Returns:
@@ -283,13 +293,17 @@ def safe_embedding_lookup_sparse(
     """As `tf.nn.safe_embedding_lookup_sparse`, over the fused ops; shards are divided by "div".
 
     Args:
-        embedding_weights: As in `fused_safe_embedding_lookup_sparse`.
-        sparse_ids: As there.
-        sparse_weights: As there.
-        combiner: As there.
+        embedding_weights: The table, `[num_ids, dim]`, float32, float64, float16 or bfloat16: a
+            tensor, a tf.Variable, an EmbeddingVariable, or its shards as a list,
+            PartitionedVariable or ShardedVariable. Variables are read in place, never copied.
+        sparse_ids: int32 or int64 ids: a SparseTensor of rank 2 or more, or a RaggedTensor of rank
+            2. Ids < 0 are invalid.
+        sparse_weights: Weight of each id, of the type of `sparse_ids` or a `[nnz]` tensor; None:
+            all 1. Ids with a weight that is not > 0 are dropped unless `combiner` is "sum".
+        combiner: "sum": sum(w e). "mean": sum(w e) / sum(w). "sqrtn": sum(w e) / sqrt(sum(w^2)).
         default_id: Id whose embedding empty rows get; None: zeros. A negative one is no row of the
             table: an empty row is then an error.
-        max_norm: As there.
+        max_norm: L2 norm that each embedding is clipped to before it is combined; None: off.
         name: Name of the op.
         allow_fast_lookup: Accepted as stock's; the fused path is always taken.
 

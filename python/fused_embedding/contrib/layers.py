@@ -223,8 +223,7 @@ def embedding_column(
 
     Raises:
         TypeError: If `sparse_id_column` is not one of this module.
-        NotImplementedError: As `fused_embedding.feature_column.embedding_column`.
-        ValueError: As there.
+        ValueError: If an argument is not one of the above.
 
     Source: `tf.contrib.layers.embedding_column` of TensorFlow 1.15.
     """

@@ -189,15 +189,16 @@ def load(
 
     Args:
         path: The folder.
-        model: As of `dump`.
-        table_names: As there.
+        model: What has the tables: anything that tf.train.Checkpoint tracks, as a tf.Module, a
+            Keras model or a table; or a tf.Graph, inside `with session.as_default()`.
+        table_names: Names of the tables to load, or `{"model": names}`; None: all.
         optim: Whether to read what optimizers keep; else that starts anew. Files of `dump` only.
         pg: Must be None.
 
     Raises:
         FileNotFoundError: If a table has no files there.
-        ValueError: If files are not of such tables, or cut off; and as of `dump`.
-        TypeError: As there.
+        ValueError: If files are not of such tables, or cut off, or the model has no such tables.
+        TypeError: If `model` is none.
     """
     _check_group(pg)
     tables = _selected(model, table_names)

@@ -172,8 +172,8 @@ class TrainsTables2(_TrainsTables):
 
         Args:
             grads_and_vars: Pairs of gradient and variable, EmbeddingVariables among them.
-            *args: As there.
-            **kwargs: As there.
+            *args: What else the stock method takes, which depends on the version of Keras.
+            **kwargs: The same by name.
 
         Returns:
             The optimizer's iterations, this one counted.

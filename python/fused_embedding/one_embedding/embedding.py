@@ -394,19 +394,21 @@ class MultiTableMultiColumnEmbedding(_Embedding):
     columns of a table start differently, its first values are rows of a matrix of 4096.
 
     Args:
-        name: As of `MultiTableEmbedding`.
+        name: Of the module; its tables are the EmbeddingVariables `NAME/table_0`, ...
         embedding_dim: A list of the dims of the columns, or an int: one column.
-        dtype: As there.
-        key_type: As there.
-        tables: As there; `make_table_options` takes a list of `make_column_options`.
-        store_options: As there.
-        default_initializer: As there.
-        padding_idx: As there.
-        seed: As there.
+        dtype: tf.float32, tf.float64, tf.float16 or tf.bfloat16.
+        key_type: tf.int64 or tf.int32.
+        tables: A list of `make_table_options`, one for each table, each of a list of
+            `make_column_options`; None: one table.
+        store_options: Of `make_device_mem_store_options` or another of those.
+        default_initializer: Where `tables` is None; None: normal, 0.05 wide.
+        padding_idx: The id that reads zeros in each table and is not trained; None: none.
+        seed: Another one gives rows other first values; 0: that of the name. `tf.random.set_seed`
+            counts beside it, as in TensorFlow.
 
     Raises:
-        TypeError: As there.
-        ValueError: As there, and if a table's columns are not as many as the dims.
+        TypeError: For arguments that are not these.
+        ValueError: For values that are not, and if a table's columns are not as many as the dims.
     """
 
     def __init__(  # noqa: PLR0913 - OneFlow's signature

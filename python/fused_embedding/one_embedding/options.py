@@ -336,18 +336,19 @@ def make_cached_host_mem_store_options(
 
     Args:
         cache_budget_mb: Megabytes of the cache, > 0; without effect.
-        persistent_path: As of `make_device_mem_store_options`.
-        capacity: As there.
-        size_factor: As there.
-        storage_dim: As there.
-        physical_block_size: As there.
+        persistent_path: Folder of snapshots, or a list of one: `PATH/0-1`, or the one listed.
+        capacity: Most rows of all tables together, > 0. A lookup that makes more fails.
+        size_factor: 1 for SGD, 2 with momentum or for Adagrad, 3 for Adam and Ftrl. Training by an
+            optimizer that needs another is an error.
+        storage_dim: The same as a number of elements, `size_factor * dim`; -1: as `size_factor`.
+        physical_block_size: 512 or 4096; without effect in DRAM.
 
     Returns:
-        As there.
+        The argument `store_options` of the embeddings.
 
     Raises:
-        ValueError: As there.
-        TypeError: As there.
+        ValueError: For values that these are not.
+        TypeError: If `persistent_path` is neither a path nor a list.
     """
     _check_positive("cache_budget_mb", cache_budget_mb)
     _check_positive("capacity", capacity)
@@ -370,17 +371,18 @@ def make_cached_ssd_store_options(  # noqa: PLR0913 - OneFlow's signature
             this and `host_cache_budget_mb`, which the tables share evenly: 16 or more for each.
         persistent_path: Folder on the SSD, as of `make_device_mem_store_options`.
         capacity: A hint, without effect; None: none.
-        size_factor: As there.
-        storage_dim: As there.
-        physical_block_size: As there.
+        size_factor: 1 for SGD, 2 with momentum or for Adagrad, 3 for Adam and Ftrl. Training by an
+            optimizer that needs another is an error.
+        storage_dim: The same as a number of elements, `size_factor * dim`; -1: as `size_factor`.
+        physical_block_size: 512 or 4096; without effect.
         host_cache_budget_mb: Megabytes of the cache in host memory.
 
     Returns:
-        As there.
+        The argument `store_options` of the embeddings.
 
     Raises:
-        ValueError: As there, or if the caches are too small for a table.
-        TypeError: As there.
+        ValueError: For values that these are not, or if the caches are too small for a table.
+        TypeError: If `persistent_path` is neither a path nor a list.
     """
     if (
         cache_budget_mb < 0

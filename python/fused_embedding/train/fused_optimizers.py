@@ -45,8 +45,8 @@ class _FusedUpdates:
 
         Args:
             grads_and_vars: Pairs of gradient and variable.
-            *args: As there.
-            **kwargs: As there.
+            *args: `global_step` and `name`, as the stock method takes them.
+            **kwargs: The same by name.
 
         Returns:
             The training operation.
