@@ -2,7 +2,7 @@
 
 tf.gather and tf.nn.embedding_lookup read a single EmbeddingVariable by its `sparse_read`, and
 tf.gather a partitioned one. Without dispatch, tf.nn.embedding_lookup would turn the latter into a
-dense tensor, and divide the keys among a list of its partitions as stock divides ids, wrongly.
+dense tensor, and divide the keys among a list of its partitions as stock divides ids.
 """
 
 from typing import Any, List, Union  # noqa: UP035

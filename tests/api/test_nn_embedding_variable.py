@@ -288,8 +288,6 @@ def test_static_shapes(name, num_partitions):
 @pytest.mark.parametrize("num_partitions", PARTITIONS)
 @pytest.mark.parametrize("name", [*SAFE, *UNSAFE, "gather"])
 def test_evaluation_changes_nothing(name, num_partitions):
-    if name == "gather" and num_partitions is not None:
-        pytest.skip("tf.nn.embedding_lookup does not take a partitioned one")
     variable = make_variable(make_table(), num_partitions)[0]
     before = variable.export()
     ids = sparse([1, 100, 1, 7], [0, 0, 1, 2], 3)
@@ -410,8 +408,6 @@ def test_dense_reads_say_what_to_do_instead(case):
 PARTITIONED_READS = {
     "safe_embedding_lookup_sparse": lambda v: tf.nn.safe_embedding_lookup_sparse(v, IDS),
     "embedding_lookup_sparse": lambda v: tf.nn.embedding_lookup_sparse(v, IDS, None),
-    "list_of_parts": lambda v: tf.nn.embedding_lookup(list(v), [1]),
-    "sparse_list_of_parts": lambda v: tf.nn.safe_embedding_lookup_sparse(list(v), IDS),
     "convert": lambda v: tf.convert_to_tensor(v),
     "as_tensor": lambda v: v.as_tensor(),
     "add": lambda v: v + tf.constant(1.0),
