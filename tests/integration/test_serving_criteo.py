@@ -1,6 +1,5 @@
 """A click model of Criteo on EmbeddingVariables: trained, exported in each way, served the same."""
 
-import contextlib
 import pathlib
 
 import numpy as np
@@ -23,9 +22,10 @@ def rows_of(file, max_rows):
     return criteo.read_rows(str(path), max_rows, max_bad_lines=0)
 
 
-@contextlib.contextmanager
-def trained(filter_option):
-    """A session of the trained model, training rows and held out rows."""
+@pytest.fixture(scope="module", params=[None, fe.CounterFilter(2)], ids=str)
+def trained(request):
+    """Filter, a session of the trained model, the model, training rows and held out rows."""
+    filter_option = request.param
     rows = rows_of("train.tsv.gz", max_rows=10_000)
     training, held_out = rows.take(slice(NUM_HELD_OUT, None)), rows.take(slice(NUM_HELD_OUT))
     model = table_model.build(filter_option, EMBEDDING_DIM, seed=1).model
@@ -36,7 +36,7 @@ def trained(filter_option):
                 np.arange(step * BATCH, (step + 1) * BATCH) % len(training.labels)
             )
             session.run(model.train_op, feed(model, batch) | {model.labels: batch.labels})
-        yield session, model, training, held_out
+        yield filter_option, session, model, training, held_out
 
 
 def export(session, model, path, **how):
@@ -58,13 +58,12 @@ def scores(session, model, rows):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("filter_option", [None, fe.CounterFilter(2)], ids=str)
-def test_scores_of_both_exports_are_those_of_the_session(tmp_path, filter_option):
-    with trained(filter_option) as (session, model, _, held_out):
-        # Most of the rarest ids of these rows are unknown.
-        given, want = scores(session, model, held_out)
-        for ops in ("stock", "fused"):
-            export(session, model, tmp_path / ops, ops=ops)
+def test_scores_of_both_exports_are_those_of_the_session(tmp_path, trained):
+    _, session, model, _, held_out = trained
+    # Most of the rarest ids of these rows are unknown.
+    given, want = scores(session, model, held_out)
+    for ops in ("stock", "fused"):
+        export(session, model, tmp_path / ops, ops=ops)
     stock, fused = Server(), Server(LIBRARY)
     assert_served(stock, tmp_path / "stock", given, want)
     got, ops_of_graph = fused.serve(tmp_path / "fused", given, loader="v1")
@@ -75,15 +74,14 @@ def test_scores_of_both_exports_are_those_of_the_session(tmp_path, filter_option
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("filter_option", [None, fe.CounterFilter(2)], ids=str)
-def test_scores_of_an_onnx_file_are_those_of_the_session(tmp_path, filter_option):
+def test_scores_of_an_onnx_file_are_those_of_the_session(tmp_path, trained):
+    filter_option, session, model, training, held_out = trained
     onnxruntime = pytest.importorskip("onnxruntime", reason="pip install onnxruntime")
     pytest.importorskip("tf2onnx", reason="pip install tf2onnx")
-    with trained(filter_option) as (session, model, training, held_out):
-        # Without a filter unknown ids read random first values, which no file of ONNX has.
-        rows = held_out if filter_option else training
-        given, want = scores(session, model, rows)
-        export(session, model, tmp_path / "model.onnx", format="onnx")
+    # Without a filter unknown ids read random first values, which no file of ONNX has.
+    rows = held_out if filter_option else training
+    given, want = scores(session, model, rows)
+    export(session, model, tmp_path / "model.onnx", format="onnx")
     run = onnxruntime.InferenceSession(str(tmp_path / "model.onnx")).run
     assert_same({"probability": run(["probability"], given)[0]}, want)
 
