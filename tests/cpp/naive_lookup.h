@@ -292,9 +292,10 @@ void ExpectWeightsGrad(const LookupCase& in, const Matrix& combined_grad,
                        const std::vector<double>& want, const Array<ComputeType<T>>& got) {
   // e g and its share of the row's sum may cancel.
   double magnitude = MaxAbs(want);
+  const double largest_dot =
+      MaxAbs(in.embeddings) * MaxAbs(combined_grad) * static_cast<double>(in.dim);
   for (const double scale : NaiveScales(in)) {
-    magnitude = std::max(magnitude, std::abs(scale) * MaxAbs(in.embeddings) *
-                                        MaxAbs(combined_grad) * static_cast<double>(in.dim));
+    magnitude = std::max(magnitude, std::abs(scale) * largest_dot);
   }
   ASSERT_EQ(got.size(), static_cast<int64_t>(want.size()));
   for (size_t k = 0; k < want.size(); ++k) {
