@@ -79,7 +79,7 @@ wheel: .venv/.done
 	@ls dist/*.whl
 
 bazel: wheel
-	$(STAGE) bazel tools/bazel_wheel.sh $(BIN)/python $(if $(FE_IN_CI),$(BAZEL_IN_CI))
+	$(STAGE) bazel tools/bazel_wheel.sh $(BIN)/python
 	@ls dist/bazel/*.whl
 
 portable: wheel
@@ -88,9 +88,6 @@ portable: wheel
 
 # With the oldest TensorFlow: what depends on its version, and each value of a parameter once.
 OLDEST_IN_CI := --skip-slow --grids=values --folders=ops,api,checkpoint,packaging
-
-# Not optimized: there, what is tried is the build.
-BAZEL_IN_CI := --compilation_mode=fastbuild
 
 # ccache, where it can be had, compiles the core once for all builds. Machine code for the oldest
 # GPU and the newest of TensorFlow's: all of them would take ten minutes more. The seconds of each

@@ -1,5 +1,5 @@
 #!/bin/sh
-# bazel_wheel.sh PYTHON [OPTION]: builds dist/bazel/*.whl with Debian's Bazel, from its own environment
+# bazel_wheel.sh PYTHON: builds dist/bazel/*.whl with Debian's Bazel, from an environment of its own
 # that has TensorFlow and nothing else: it must not need more, such as a newer setuptools than that
 # environment has. Then checks that it is pip's wheel (dist/*.whl), that its extra [cpu] is that
 # TensorFlow, and that it runs the example of the README there.
@@ -17,7 +17,7 @@ if "$fresh/venv/bin/python" -c 'import setuptools.command.bdist_wheel' 2>/dev/nu
 fi
 
 # In one process, so that its CPU seconds are those of this stage.
-PYTHON_BIN_PATH=$fresh/venv/bin/python bazel --batch build --config=debian $2 //:wheel
+PYTHON_BIN_PATH=$fresh/venv/bin/python bazel --batch build --config=debian //:wheel
 rm -rf dist/bazel
 mkdir -p dist/bazel
 install -m 644 bazel-bin/wheel/*.whl dist/bazel
