@@ -77,15 +77,16 @@ class _Embedding(tf.Module):
     def __init__(  # noqa: PLR0913 - OneFlow's signature
         self,
         name: str,
-        column_dims: list[int],
+        embedding_dim: int | Sequence[int],
         dtype: Any,
         key_type: Any,
         tables: Any,
         store_options: StoreOptions,
-        default_initializer: Any,
-        padding_idx: Any,
-        seed: Any,
+        default_initializer: Any = None,
+        padding_idx: int | None = None,
+        seed: int = 0,
     ) -> None:
+        column_dims = self._column_dims(embedding_dim)
         super().__init__()
         if not isinstance(store_options, StoreOptions):
             raise TypeError(
@@ -116,6 +117,11 @@ class _Embedding(tf.Module):
         ]
         for part in self.parameters():
             part.check_rule = functools.partial(check_size_factor, name, factor)
+
+    @staticmethod
+    def _column_dims(embedding_dim: Any) -> list[int]:
+        """Lengths of the columns of a row, after a check."""
+        raise NotImplementedError
 
     @property
     def name(self) -> str:
@@ -356,35 +362,14 @@ class MultiTableEmbedding(_Embedding):
     TensorShape([1, 3, 4])
     """
 
-    def __init__(  # noqa: PLR0913 - OneFlow's signature
-        self,
-        name: str,
-        embedding_dim: int,
-        dtype: Any,
-        key_type: Any,
-        tables: Any,
-        store_options: StoreOptions,
-        default_initializer: Any = None,
-        padding_idx: int | None = None,
-        seed: int = 0,
-    ) -> None:
+    @staticmethod
+    def _column_dims(embedding_dim: Any) -> list[int]:
         if not isinstance(embedding_dim, int):
             raise TypeError(
                 f"embedding_dim must be an int, got {embedding_dim!r}; for a dim for each column "
                 "use MultiTableMultiColumnEmbedding"
             )
-        dims = [embedding_dim]
-        super().__init__(
-            name,
-            dims,
-            dtype,
-            key_type,
-            tables,
-            store_options,
-            default_initializer,
-            padding_idx,
-            seed,
-        )
+        return [embedding_dim]
 
 
 class MultiTableMultiColumnEmbedding(_Embedding):
@@ -411,18 +396,8 @@ class MultiTableMultiColumnEmbedding(_Embedding):
         ValueError: For values that are not, and if a table's columns are not as many as the dims.
     """
 
-    def __init__(  # noqa: PLR0913 - OneFlow's signature
-        self,
-        name: str,
-        embedding_dim: int | Sequence[int],
-        dtype: Any,
-        key_type: Any,
-        tables: Any,
-        store_options: StoreOptions,
-        default_initializer: Any = None,
-        padding_idx: int | None = None,
-        seed: int = 0,
-    ) -> None:
+    @staticmethod
+    def _column_dims(embedding_dim: Any) -> list[int]:
         dims = [embedding_dim] if isinstance(embedding_dim, int) else list(embedding_dim)
         if not dims or not all(isinstance(dim, int) for dim in dims):
             raise TypeError(
@@ -430,14 +405,4 @@ class MultiTableMultiColumnEmbedding(_Embedding):
             )
         if min(dims) < 1:
             raise ValueError(f"embedding_dim must be > 0 for each column, got {dims}")
-        super().__init__(
-            name,
-            dims,
-            dtype,
-            key_type,
-            tables,
-            store_options,
-            default_initializer,
-            padding_idx,
-            seed,
-        )
+        return dims
