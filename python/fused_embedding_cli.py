@@ -35,7 +35,7 @@ _COMMANDS = {
         "train a model with stock and with fused embeddings",
     ),
     "run": _Command(
-        "fused_embedding.program_runner",
+        "fused_embedding.compat.run",
         "PROGRAM.py [ARGUMENT ...]",
         "run a TensorFlow 1 or DeepRec program as it is",
         has_flags=False,

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import grids
-from fused_embedding import _cuda
+from fused_embedding.ops import cuda
 
 # How many values a run combines: each value of a parameter, or each pair of values of two.
 STRENGTHS = {"values": 1, "pairs": 2}
@@ -20,7 +20,7 @@ def missing_for_gpus() -> str | None:
     """What this machine or build lacks to run ops on a GPU. Devices are listed once per process."""
     if not tf.config.list_physical_devices("GPU"):
         return "TensorFlow sees no GPU here"
-    if not _cuda.has_kernels():
+    if not cuda.has_kernels():
         return "the ops have no kernels for GPUs here: make cuda"
     return None
 

@@ -14,15 +14,22 @@ from fused_embedding import (
     data,
     dynamicemb,
     feature_column,
-    gradients,
     keras,
+    moved,
     nn,
     one_embedding,
     raw_ops,
-    table_dispatch,
     train,
 )
-from fused_embedding.embedding_options import (
+from fused_embedding.inspection.explain import explain
+from fused_embedding.lookup import dispatch
+from fused_embedding.lookup.fusion_check import FusionCheck
+from fused_embedding.ops import gradients
+from fused_embedding.serving import export_for_serving, write_serving_delta
+from fused_embedding.variable.embedding_variable import EmbeddingVariable
+from fused_embedding.variable.inference import inference
+from fused_embedding.variable.initializers import DebugInitializer
+from fused_embedding.variable.options import (
     CacheStrategy,
     CBFFilter,
     CheckpointOption,
@@ -34,15 +41,9 @@ from fused_embedding.embedding_options import (
     StorageOption,
     StorageType,
 )
-from fused_embedding.embedding_partitions import PartitionedEmbeddingVariable
-from fused_embedding.embedding_scope import EMBEDDING_VARIABLES, get_embedding_variable
-from fused_embedding.embedding_variable import EmbeddingVariable
-from fused_embedding.explanation import explain
-from fused_embedding.fusion_check import FusionCheck
-from fused_embedding.inference import inference
-from fused_embedding.initializers import DebugInitializer
-from fused_embedding.serving import export_for_serving, write_serving_delta
-from fused_embedding.statistics_summary import summarize_statistics
+from fused_embedding.variable.partitions import PartitionedEmbeddingVariable
+from fused_embedding.variable.scope import EMBEDDING_VARIABLES, get_embedding_variable
+from fused_embedding.variable.statistics import summarize_statistics
 
 __version__ = "0.1.0"
 
@@ -87,4 +88,6 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-del gradients, table_dispatch  # imported for their registrations
+moved.install()
+
+del dispatch, gradients, moved  # imported for their registrations

@@ -1,102 +1,18 @@
 """The registered ops, with keyword arguments named as the op's inputs and attrs.
 
-docs/op_reference.md describes each. Inputs that an op does not look at may be left out: the weights
-of an unweighted lookup. They return what `tf.raw_ops` would, in graphs and eagerly.
+docs/op_reference.md describes each. Inputs that an op does not read may be left out: the weights of
+an unweighted lookup. They return what `tf.raw_ops` would, in graphs and eagerly.
 """
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
-import tensorflow as tf
+from fused_embedding.ops import raw_ops as _ops
 
-from fused_embedding._native import ops
-
-_NAMES = (
-    "EmbeddingVariableApply",
-    "EmbeddingVariableErase",
-    "EmbeddingVariablePrefetch",
-    "EmbeddingVariableExpire",
-    "EmbeddingVariableExport",
-    "EmbeddingVariableFileSummary",
-    "EmbeddingVariableGroupLookup",
-    "EmbeddingVariableGroupLookupGrad",
-    "EmbeddingVariableHandle",
-    "EmbeddingVariableImport",
-    "EmbeddingVariableInitialize",
-    "EmbeddingVariableIsInitialized",
-    "EmbeddingVariableLookup",
-    "EmbeddingVariableMetadata",
-    "EmbeddingVariableReadRows",
-    "EmbeddingVariableRestore",
-    "EmbeddingVariableSave",
-    "EmbeddingVariableSaveIncrement",
-    "EmbeddingVariableSeed",
-    "EmbeddingVariableServingChange",
-    "EmbeddingVariableServingLock",
-    "EmbeddingVariableServingUnlock",
-    "EmbeddingVariableStatistics",
-    "EmbeddingVariableUpsert",
-    "FusedEmbeddingGather",
-    "FusedEmbeddingGroupLookup",
-    "FusedEmbeddingGroupLookupGrad",
-    "FusedEmbeddingGroupLookupWeightsGrad",
-    "FusedEmbeddingResourceGather",
-    "FusedEmbeddingResourceGroupLookup",
-    "FusedEmbeddingResourceGroupLookupGrad",
-    "FusedEmbeddingResourceGroupLookupWeightsGrad",
-    "FusedEmbeddingResourceSparseApply",
-    "FusedEmbeddingSparseApply",
-    "FusedEmbeddingSparsePostLookUp",
-    "FusedEmbeddingSparsePostLookUpGrad",
-    "FusedEmbeddingSparsePostLookUpV2",
-    "FusedEmbeddingSparsePostLookUpV2Grad",
-    "FusedEmbeddingSparsePostLookUpV2WeightsGrad",
-    "FusedEmbeddingSparsePostLookUpWeightsGrad",
-    "FusedEmbeddingSparsePreLookUp",
-    "PartitionWithPermutation",
-    "PruneInvalidAndFillEmptyRows",
-    "PruneInvalidAndFillEmptyRowsGrad",
-    "UniqueWithCountsV3",
-)
-
-
-def _no_weights() -> tf.Tensor:
-    return tf.zeros([0], tf.float32)
-
-
-# What stands for an input that was left out.
-_DEFAULT_INPUTS: dict[str, dict[str, Callable[[], Any]]] = {
-    "FusedEmbeddingSparsePostLookUp": {"partitioned_weights": list},
-    "FusedEmbeddingSparsePostLookUpGrad": {"partitioned_weights": list},
-    "FusedEmbeddingSparsePostLookUpV2": {"sp_weights_values": _no_weights},
-    "FusedEmbeddingSparsePostLookUpV2Grad": {"sp_weights_values": _no_weights},
-    "PruneInvalidAndFillEmptyRows": {"sp_weights_values": _no_weights},
-}
-
-
-def _with_defaults(op: Callable[..., Any], defaults: dict[str, Callable[[], Any]]) -> Any:
-    # AutoGraph finds no source of an op, and would warn about it in each tf.function.
-    @tf.autograph.experimental.do_not_convert
-    @functools.wraps(op)
-    def call(**kwargs: Any) -> Any:
-        for name, make_default in defaults.items():
-            if name not in kwargs:
-                kwargs[name] = make_default()
-        return op(**kwargs)
-
-    return call
-
-
-globals().update(
-    {name: _with_defaults(getattr(ops, name), _DEFAULT_INPUTS.get(name, {})) for name in _NAMES}
-)
-
-__all__ = list(_NAMES)
+__all__ = list(_ops.__all__)
 
 
 def __getattr__(name: str) -> Any:
-    raise AttributeError(f"fused_embedding.raw_ops has no op {name!r}; it has {', '.join(_NAMES)}")
+    return getattr(_ops, name)
 
 
 def __dir__() -> list[str]:

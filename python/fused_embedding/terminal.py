@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from fused_embedding.demo import extras
+from fused_embedding import extras
 
 
 def printable(text: str) -> str:

@@ -379,7 +379,7 @@ def test_other_names_are_no_attributes():
 
 def test_doctest():
     layers()
-    module = importlib.import_module("fused_embedding._tf_dense_features")
+    module = importlib.import_module("fused_embedding.columns.dense_features")
     results = doctest.testmod(module, extraglobs={"fe": fe, "tf": tf})
     assert results.attempted
     assert not results.failed

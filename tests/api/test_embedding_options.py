@@ -10,10 +10,10 @@ import pytest
 import tensorflow as tf
 
 import fused_embedding as fe
-from fused_embedding import embedding_options, storage_options
-from fused_embedding import initializers as initializers_module
-from fused_embedding.embedding_options import from_config, table_attributes, to_config
-from fused_embedding.initializers import stable_seed
+from fused_embedding.variable import initializers as initializers_module
+from fused_embedding.variable import options, storage_options
+from fused_embedding.variable.initializers import stable_seed
+from fused_embedding.variable.options import from_config, table_attributes, to_config
 
 tf1 = tf.compat.v1
 initializers = tf.keras.initializers
@@ -312,7 +312,7 @@ def test_the_options_initializer_wins_with_a_warning(monkeypatch):
 
 def test_seeds_depend_on_name_and_seeds_alone():
     program = (
-        "import tensorflow as tf; from fused_embedding.initializers import stable_seed;"
+        "import tensorflow as tf; from fused_embedding.variable.initializers import stable_seed;"
         "print(stable_seed('table', 7))"
     )
     run = subprocess.run(
@@ -408,7 +408,7 @@ def test_options_survive_json():
     assert from_config(config, {"DebugInitializer": fe.DebugInitializer()}.get) == with_debug
 
 
-@pytest.mark.parametrize("module", [embedding_options, storage_options, initializers_module])
+@pytest.mark.parametrize("module", [options, storage_options, initializers_module])
 def test_examples_of_the_docstrings(module):
     results = doctest.testmod(module, extraglobs={"fe": fe})
     assert results.attempted > 0

@@ -15,7 +15,7 @@ from embedding_variable_cases import make_debug as make
 
 import fused_embedding as fe
 from checking import VALUE_DTYPES, dtype_name
-from fused_embedding.embedding_variable import STATISTICS, TIER_STATISTICS
+from fused_embedding.variable.embedding_variable import STATISTICS, TIER_STATISTICS
 
 v1 = tf.compat.v1
 PARTITIONS = (None, 1, 3)

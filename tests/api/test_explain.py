@@ -9,7 +9,7 @@ import tensorflow as tf
 import fused_embedding as fe
 from api import feature_column_cases as cases
 from checking import sparse
-from fused_embedding import explanation
+from fused_embedding.inspection import explain
 
 tf1 = tf.compat.v1
 fc = tf.feature_column
@@ -222,6 +222,6 @@ def test_other_things_are_refused(value):
 
 
 def test_example_of_the_docstring():
-    results = doctest.testmod(explanation, extraglobs={"fe": fe})
+    results = doctest.testmod(explain, extraglobs={"fe": fe})
     assert results.attempted
     assert not results.failed

@@ -12,7 +12,7 @@ import fused_embedding as fe
 from api import feature_column_cases as cases
 from api.test_feature_column import DIMENSION, LOOKUPS, embedding, input_layer, linear_model
 from checking import densify, sparse
-from fused_embedding import checked_lookup, fusion_check, lookup
+from fused_embedding.lookup import checked, fusion_check, run
 
 tf1 = tf.compat.v1
 IDS = sparse([1, 2, 2, 7, 1], [0, 0, 2, 2, 3], 5)
@@ -47,7 +47,7 @@ def stock_calls(monkeypatch):
         return lookup_of
 
     for name in ("_stock_safe", "_stock_unsafe"):
-        monkeypatch.setattr(checked_lookup, name, counted(getattr(checked_lookup, name)))
+        monkeypatch.setattr(checked, name, counted(getattr(checked, name)))
     return calls
 
 
@@ -61,8 +61,8 @@ def break_gradients(result):
 
 
 def seed_fault(monkeypatch, fault, version="v3"):
-    good = lookup.LOOKUPS[version]
-    monkeypatch.setitem(lookup.LOOKUPS, version, lambda *args: fault(good(*args)))
+    good = run.LOOKUPS[version]
+    monkeypatch.setitem(run.LOOKUPS, version, lambda *args: fault(good(*args)))
 
 
 def lines(caplog, level=logging.INFO):

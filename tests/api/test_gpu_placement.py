@@ -8,7 +8,8 @@ import tensorflow as tf
 from embedding_variable_cases import make_variable, parts_of
 
 import fused_embedding as fe
-from fused_embedding import group_lookup, placement, tables
+from fused_embedding.lookup import group, tables
+from fused_embedding.ops import placement
 
 VERSIONS = ("v1", "v2", "v3")
 TABLE = np.random.default_rng(5).standard_normal((7, 4)).astype(np.float32)
@@ -49,7 +50,7 @@ def table_on_gpu(monkeypatch):
     """Pretends that tables are on a GPU; `has_kernels` says whether the ops can run there."""
 
     def pretend(*, has_kernels):
-        for module in (tables, group_lookup):
+        for module in (tables, group):
             monkeypatch.setattr(module, "lacks_kernels", lambda _: not has_kernels)
 
     return pretend

@@ -13,7 +13,7 @@ from keras_optimizer_cases import ours
 from tier_cases import needs_rocksdb
 
 import fused_embedding as fe
-from fused_embedding import table_snapshot
+from fused_embedding.variable import snapshot
 
 EACH_KERAS = pytest.mark.parametrize("keras", KERASES.values(), ids=KERASES)
 DIM = 3
@@ -190,7 +190,7 @@ def test_histograms_are_of_sampled_rows(keras, monkeypatch, tmp_path):
     callback.on_epoch_end(0, {})
     sizes = sorted(value.shape[0] for value in seen.values())
     assert sizes == sorted([np.unique(IDS).size * DIM] * 2 + [DIM, 1])
-    monkeypatch.setattr(table_snapshot, "NUM_SAMPLED_ROWS", 4)
+    monkeypatch.setattr(snapshot, "NUM_SAMPLED_ROWS", 4)
     callback.on_epoch_end(1, {})
     assert sorted(value.shape[0] for value in seen.values()) == sorted([4 * DIM] * 2 + [DIM, 1])
     with pytest.raises(NotImplementedError, match="one dense tensor"):

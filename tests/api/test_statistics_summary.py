@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import fused_embedding as fe
-from fused_embedding.embedding_variable import STATISTICS, TIER_STATISTICS
+from fused_embedding.variable.embedding_variable import STATISTICS, TIER_STATISTICS
 
 v1 = tf.compat.v1
 IN_DRAM = [name for name in STATISTICS if name not in TIER_STATISTICS]

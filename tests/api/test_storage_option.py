@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 import fused_embedding as fe
-from fused_embedding import saved_model
-from fused_embedding.embedding_options import from_config, to_config
-from fused_embedding.storage_options import MIN_DRAM_BYTES
+from fused_embedding.variable import saved_model
+from fused_embedding.variable.options import from_config, to_config
+from fused_embedding.variable.storage_options import MIN_DRAM_BYTES
 
 tf1 = tf.compat.v1
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/storage_tiers.md"

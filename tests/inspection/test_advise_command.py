@@ -9,7 +9,7 @@ from absl import flags
 from absl.testing import flagsaver
 
 import fused_embedding as fe
-from fused_embedding.demo import extras
+from fused_embedding import extras
 from fused_embedding.inspection import advise_command, id_log
 
 IDS = [5, -7, 2**63 - 1, 5, 0, 5, -(2**63)]

@@ -27,7 +27,7 @@ from checkpoint.saved_tables import (
     train_step,
 )
 from convert import deeprec_files
-from fused_embedding.demo import extras
+from fused_embedding import extras
 from fused_embedding.inspection import inspect_command, report
 from fused_embedding.inspection.checkpoint_tables import (
     CheckpointError,

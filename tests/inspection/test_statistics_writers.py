@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import fused_embedding as fe
 from api.keras_cases import KERASES
-from fused_embedding.embedding_variable import STATISTICS, TIER_STATISTICS
+from fused_embedding.variable.embedding_variable import STATISTICS, TIER_STATISTICS
 
 v1 = tf.compat.v1
 EACH_KERAS = pytest.mark.parametrize("keras", KERASES.values(), ids=KERASES)

@@ -16,8 +16,7 @@ import pytest
 import tensorflow as tf
 
 import fused_embedding as fe
-from fused_embedding import program_runner
-from fused_embedding.compat import deeprec_absent
+from fused_embedding.compat import deeprec_absent, run
 
 tf1 = tf.compat.v1
 PROGRAMS = Path(__file__).parent / "deeprec_programs"
@@ -26,7 +25,7 @@ PROGRAMS = Path(__file__).parent / "deeprec_programs"
 @contextlib.contextmanager
 def deeprec():
     """A graph of a DeepRec program, without the process of its own that `run` gives it."""
-    with tf.Graph().as_default(), fe.compat.install(), program_runner.tensorflow_is_v1():
+    with tf.Graph().as_default(), fe.compat.install(), run.tensorflow_is_v1():
         yield
 
 
@@ -239,7 +238,7 @@ def test_uses_of_keras_2_are_found_before_the_program_runs(tmp_path):
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "part.py").write_text("cell = tf.nn.rnn_cell.GRUCell(3)\n")
     program = tmp_path / "train.py"
-    uses = program_runner.keras_2_uses
+    uses = run.keras_2_uses
     program.write_text("import sys, numpy\nself.layers = tf.keras.layers.Dense(3)  # tf.layers\n")
     assert uses(program) == []
     program.write_text("from package import part\n")
@@ -253,7 +252,7 @@ def test_uses_of_keras_2_are_found_before_the_program_runs(tmp_path):
 def test_a_program_that_looks_for_deeprecs_op_is_told_its_name(tmp_path, capsys):
     program = tmp_path / "read.py"
     program.write_text("names = [node for node in graph if node.op == 'KvVarHandleOp']\n")
-    program_runner._warn_of_kv_handles(program)
+    run._warn_of_kv_handles(program)
     assert "KvVarHandleOp: the op is called EmbeddingVariableHandle" in capsys.readouterr().err
 
 
@@ -270,11 +269,11 @@ def test_when_a_program_is_started_anew(version, switch, program, starts_anew, m
     started = []
     monkeypatch.setattr(tf, "__version__", version)
     monkeypatch.setattr(os, "execv", lambda *arguments: started.append(arguments))
-    monkeypatch.setattr(program_runner.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(run.importlib.util, "find_spec", lambda name: name)
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", switch or "")
     if switch is None:
         monkeypatch.delenv("TF_USE_LEGACY_KERAS")
-    program_runner._run_with_keras_2(PROGRAMS / f"{program}.py")
+    run._run_with_keras_2(PROGRAMS / f"{program}.py")
     assert started == ([(sys.executable, [sys.executable, *sys.orig_argv[1:]])] * starts_anew)
     assert os.environ.get("TF_USE_LEGACY_KERAS") == ("1" if starts_anew else switch)
 
@@ -282,9 +281,9 @@ def test_when_a_program_is_started_anew(version, switch, program, starts_anew, m
 def test_keras_2_must_be_installed(monkeypatch):
     monkeypatch.setattr(tf, "__version__", "2.16.1")
     monkeypatch.delenv("TF_USE_LEGACY_KERAS", raising=False)
-    monkeypatch.setattr(program_runner.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(run.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(SystemExit, match=r"uses tf\.layers, .* pip install tf_keras"):
-        program_runner._run_with_keras_2(PROGRAMS / "layers.py")
+        run._run_with_keras_2(PROGRAMS / "layers.py")
 
 
 @pytest.mark.slow

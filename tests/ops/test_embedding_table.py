@@ -18,7 +18,7 @@ from table_cases import (
 
 from checking import VALUE_DTYPES, assert_same_bits, dtype_name
 from fused_embedding import raw_ops
-from fused_embedding.embedding_variable import TIER_STATISTICS
+from fused_embedding.variable.embedding_variable import TIER_STATISTICS
 from stages import INT64_MAX, INT64_MIN, SHAPE_ERROR
 
 InvalidArgumentError = tf.errors.InvalidArgumentError

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow.python.framework.kernels import get_registered_kernels_for_op
 
 import fused_embedding as fe
-from fused_embedding import _cuda
+from fused_embedding.ops import cuda
 
 LIBRARY = pathlib.Path(fe.__file__).with_name("_ops_cuda.so")
 IS_CUDA_BUILD = tf.sysconfig.get_build_info()["is_cuda_build"]
@@ -81,7 +81,7 @@ def test_gpu_has_the_kernels_of_the_cpu(op):
 )
 def test_knows_which_gpus_its_code_runs_on(architectures, runs_on):
     capabilities = [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0)]
-    assert {c for c in capabilities if _cuda._has_code_for(c, architectures)} == runs_on
+    assert {c for c in capabilities if cuda._has_code_for(c, architectures)} == runs_on
 
 
 @pytest.fixture
@@ -100,17 +100,17 @@ def machine(monkeypatch, tmp_path):
             tf.sysconfig, "get_build_info", lambda: {"is_cuda_build": is_cuda_build}
         )
         monkeypatch.setattr(tf, "load_op_library", load)
-        monkeypatch.setattr(_cuda, "_driver_version", lambda: driver)
-        monkeypatch.setattr(_cuda, "_compute_capabilities", lambda: [capability])
+        monkeypatch.setattr(cuda, "_driver_version", lambda: driver)
+        monkeypatch.setattr(cuda, "_compute_capabilities", lambda: [capability])
         monkeypatch.setattr(
-            _cuda.logging, "warning", lambda *args: warnings.append(args[0] % args[1:])
+            cuda.logging, "warning", lambda *args: warnings.append(args[0] % args[1:])
         )
         library = tmp_path / "_ops_cuda.so"
         if is_built:
             library.touch()
             built = {"cuda_version": "13.0.88", "architectures": ["80-real", "90-real"]}
             library.with_suffix(".json").write_text(json.dumps(built))
-        _cuda.load_kernels(library)
+        cuda.load_kernels(library)
         return loaded, warnings
 
     return pretend

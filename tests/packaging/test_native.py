@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import fused_embedding
-from fused_embedding import _native
+from fused_embedding.ops import library
 
 PACKAGE = pathlib.Path(fused_embedding.__file__).parent
 MAX_IMPORT_SECONDS = 0.5
@@ -27,8 +27,8 @@ print(time.process_time() - start)
 
 
 def load_native(folder: pathlib.Path) -> types.ModuleType:
-    """Executes a copy of _native.py in `folder`."""
-    path = shutil.copy(_native.__file__, folder)
+    """Executes a copy of library.py in `folder`."""
+    path = shutil.copy(library.__file__, folder)
     spec = importlib.util.spec_from_file_location("native_under_test", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

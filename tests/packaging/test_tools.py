@@ -28,6 +28,19 @@ VIOLATIONS = {
     "tests/ops/lookup.py": (PYTHON_TEST, "must be named tests/**/test_NAME.py"),
     "python/test_lookup.py": (PYTHON_TEST, "must be named tests/**/test_NAME.py"),
     "tests/cpp/span.cc": (CPP_TEST, "must be named tests/cpp/NAME_test.cc"),
+    "python/fused_embedding/ops/a.py": (
+        "def f():\n    from fused_embedding.keras import layers\n",
+        "fused_embedding.ops.a:2: imports keras, but ops is not above keras",
+    ),
+    "python/fused_embedding/checkpoint/a.py": (
+        "from fused_embedding.lookup.run import run_lookup\n",
+        "checkpoint is not above lookup",
+    ),
+    "python/fused_embedding/attic/a.py": ("", "fused_embedding/attic: no room that"),
+    "python/fused_embedding/ops/b.py": (
+        "from fused_embedding.ops import b\n",
+        "a circle of imports: ops.b -> ops.b",
+    ),
 }
 
 
@@ -36,12 +49,24 @@ def test_rule_finds_violation(tmp_path, monkeypatch, capsys, path):
     content, message = VIOLATIONS[path]
     monkeypatch.setattr(check_repo, "ROOT", tmp_path)
     monkeypatch.setattr(check_repo, "CORE", tmp_path / "tf_ops/core")
+    monkeypatch.setattr(check_repo, "PACKAGE", tmp_path / "python/fused_embedding")
     assert check_repo.main() == 0
     (tmp_path / path).parent.mkdir(parents=True)
     (tmp_path / path).write_text(content)
     capsys.readouterr()
     assert check_repo.main() == 1
     assert message in capsys.readouterr().out
+
+
+def test_imports_for_type_checkers_are_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(check_repo, "PACKAGE", tmp_path / "fused_embedding")
+    (tmp_path / "fused_embedding/ops").mkdir(parents=True)
+    (tmp_path / "fused_embedding/ops/a.py").write_text(
+        "if TYPE_CHECKING:\n    from fused_embedding.keras import layers\n"
+        "import fused_embedding.ops.b\nfrom fused_embedding.ops.b import c\n"
+    )
+    assert check_repo.package_imports() == {"ops.a": {"ops.b": 4}}
+    assert not list(check_repo.import_goes_up())
 
 
 def test_rules_hold_here():

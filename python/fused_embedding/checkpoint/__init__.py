@@ -1,7 +1,7 @@
 """Saving and restoring of EmbeddingVariables: docs/checkpoints.md."""
 
-from fused_embedding.checkpoint import object_based
+from fused_embedding.checkpoint import hook, object_based
 
 __all__: list[str] = []
 
-del object_based  # imported for its registration
+del hook, object_based  # imported for their registrations

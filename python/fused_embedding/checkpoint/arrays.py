@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fused_embedding.checkpoint.content import content_dtypes, export_whole, import_whole
-from fused_embedding.embedding_variable import EmbeddingVariable
+from fused_embedding.variable.content import content_dtypes, export_whole, import_whole
+from fused_embedding.variable.embedding_variable import EmbeddingVariable
 
 
 def read_arrays(parts: Sequence[EmbeddingVariable]) -> dict[str, np.ndarray]:

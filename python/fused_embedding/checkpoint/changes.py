@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from fused_embedding import raw_ops
-from fused_embedding._tf_private import eager_mode
 from fused_embedding.checkpoint.object_based import FILES
+from fused_embedding.ops import raw_ops
+from fused_embedding.ops.tf_private import eager_mode
 
 _SUFFIXES = ("-files", FILES)  # of fe.train.Saver and of tf.train.Checkpoint
 

@@ -7,9 +7,9 @@ from typing import Any
 import tensorflow as tf
 
 from fused_embedding.checkpoint import side_files
-from fused_embedding.checkpoint.content import CONTENT_NAMES, content_dtypes, import_whole
-from fused_embedding.embedding_options import CheckpointOption
-from fused_embedding.embedding_variable import EmbeddingVariable
+from fused_embedding.variable.content import CONTENT_NAMES, content_dtypes, import_whole
+from fused_embedding.variable.embedding_variable import EmbeddingVariable
+from fused_embedding.variable.options import CheckpointOption
 
 # Collection of the operations that load, of a graph whose global_variables_initializer runs them.
 FIRST_CONTENTS = "fused_embedding_first_contents"

@@ -1,4 +1,6 @@
-"""Four patches of TensorFlow, installed with the first EmbeddingVariable.
+"""What checkpoints have to know of a new EmbeddingVariable, and four patches of TensorFlow.
+
+The patches are installed with the first EmbeddingVariable.
 
 tf.compat.v1.train.Saver takes EmbeddingVariables in a list of variables, and says which it misses.
 (A Saver of everything finds them by itself, in the graph's SAVEABLE_OBJECTS.)
@@ -11,18 +13,19 @@ A SavedModel of tf.compat.v1.saved_model.Builder has the training graph: its tab
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
-from fused_embedding._tf_private import MultiDeviceSaver
-from fused_embedding.checkpoint import side_files, unfinished
+from fused_embedding.checkpoint import first_content, side_files, unfinished
 from fused_embedding.checkpoint.object_based import RESTORE_OPERATIONS
 from fused_embedding.checkpoint.saveable import EmbeddingVariableSaveable
-from fused_embedding.embedding_partitions import PartitionedEmbeddingVariable
-from fused_embedding.embedding_variable import EmbeddingVariable
+from fused_embedding.ops.tf_private import MultiDeviceSaver
+from fused_embedding.variable import created
+from fused_embedding.variable.embedding_variable import EmbeddingVariable
+from fused_embedding.variable.partitions import PartitionedEmbeddingVariable
 
 _PATCHED = "_fused_embedding_stock"
 # Held, as fe.compat.install puts a class of its own in its place.
@@ -35,6 +38,18 @@ def install() -> None:
     _patch(MultiDeviceSaver, "save", _wrap_save)
     _patch(MultiDeviceSaver, "restore", _wrap_restore)
     _patch(tf.compat.v1.saved_model.Builder, "_tag_and_add_meta_graph", _wrap_add_meta_graph)
+
+
+def _announced(parts: Sequence[EmbeddingVariable]) -> None:
+    """Lets Savers know a variable that was just made, and loads what its option says."""
+    install()
+    if not tf.executing_eagerly():
+        saveable = EmbeddingVariableSaveable(parts)
+        tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.SAVEABLE_OBJECTS, saveable)
+    first_content.load(parts)
+
+
+created.on_variable(_announced)
 
 
 def _patch(owner: Any, name: str, wrap: Callable[..., Any]) -> None:

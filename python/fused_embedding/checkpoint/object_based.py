@@ -12,12 +12,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from fused_embedding._tf_private import register_checkpoint_saver
 from fused_embedding.checkpoint import side_files, unfinished
 from fused_embedding.checkpoint.series import Series
 from fused_embedding.checkpoint.side_files import Continued, Drawn
-from fused_embedding.embedding_partitions import PartitionedEmbeddingVariable
-from fused_embedding.embedding_variable import EmbeddingVariable
+from fused_embedding.ops.tf_private import register_checkpoint_saver
+from fused_embedding.variable.embedding_variable import EmbeddingVariable
+from fused_embedding.variable.partitions import PartitionedEmbeddingVariable
 
 _PACKAGE, _NAME = "fused_embedding", "EmbeddingVariable"
 # Operations of restores in a graph, which TensorFlow forgets: see `hook`.

@@ -6,16 +6,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from fused_embedding import readiness
-from fused_embedding._tf_private import SaveableObject, SaveSpec
 from fused_embedding.checkpoint import first_content
-from fused_embedding.checkpoint.content import (
+from fused_embedding.ops.tf_private import SaveableObject, SaveSpec
+from fused_embedding.variable import readiness
+from fused_embedding.variable.content import (
     CONTENT_NAMES,
     content_dtypes,
     export_whole,
     import_whole,
 )
-from fused_embedding.embedding_variable import EmbeddingVariable
+from fused_embedding.variable.embedding_variable import EmbeddingVariable
 
 
 class EmbeddingVariableSaveable(SaveableObject):

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from fused_embedding import raw_ops, readiness
-from fused_embedding._tf_private import colocate_with
-from fused_embedding.checkpoint.content import expire_before_save
-from fused_embedding.embedding_variable import EmbeddingVariable
+from fused_embedding.ops import raw_ops
+from fused_embedding.ops.tf_private import colocate_with
+from fused_embedding.variable import readiness
+from fused_embedding.variable.content import expire_before_save
+from fused_embedding.variable.embedding_variable import EmbeddingVariable
 
 _MARK = "e"  # what a name starts with: never a digit
 _DIGITS = "abcdefghijklmnopqrstuvwxyz234567"

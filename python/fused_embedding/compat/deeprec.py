@@ -13,21 +13,13 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from fused_embedding import (
-    contrib,
-    embedding_options,
-    embedding_partitions,
-    embedding_scope,
-    embedding_variable,
-    feature_column,
-    nn,
-    stock_signatures,
-    train,
-)
-from fused_embedding._tf_input_layer import input_layer_of_groups
-from fused_embedding._tf_sequence_input_layer import sequence_input_layer
+from fused_embedding import contrib, feature_column, nn, train
 from fused_embedding.checkpoint import first_content
+from fused_embedding.columns.input_layer import input_layer_of_groups
+from fused_embedding.columns.sequence_input_layer import sequence_input_layer
 from fused_embedding.compat import deeprec_absent, deeprec_saving
+from fused_embedding.lookup import stock_signatures
+from fused_embedding.variable import embedding_variable, options, partitions, scope
 
 __all__ = ["install", "uninstall"]
 
@@ -125,14 +117,14 @@ def _additions() -> list[tuple[Any, dict[str, Any]]]:
     """Modules, classes and sys.modules, with what each is given."""
     python = sys.modules["tensorflow.python"]
     stock_embedding_ops = importlib.import_module("tensorflow.python.ops.embedding_ops")
-    options = {name: getattr(embedding_options, name) for name in embedding_options.__all__}
+    ev_options = {name: getattr(options, name) for name in options.__all__}
     variables = {"get_embedding_variable": get_embedding_variable}
     variables_module = importlib.import_module("tensorflow.python.ops.variables")
     stock_initializer = variables_module.global_variables_initializer
     initializers = {
         "global_variables_initializer": first_content.loading_initializer(stock_initializer)
     }
-    modules = _import_shims(options)
+    modules = _import_shims(ev_options)
     columns = _public(feature_column)
     columns["input_layer"] = input_layer_of_groups  # ours fuses columns of no group as well
     columns.update(deeprec_absent.COLUMNS)
@@ -141,11 +133,11 @@ def _additions() -> list[tuple[Any, dict[str, Any]]]:
         (stock_embedding_ops, _fused_lookups()),
         *_column_modules(),
         (importlib.import_module("tensorflow.python.ops.variable_scope"), variables),
-        (variables_module, {**options, **initializers}),
+        (variables_module, {**ev_options, **initializers}),
     ]
     tf1_names = {
         **deeprec_absent.TF,
-        **options,
+        **ev_options,
         **variables,
         **initializers,
         "contrib": modules["tensorflow.contrib"],
@@ -156,7 +148,7 @@ def _additions() -> list[tuple[Any, dict[str, Any]]]:
     for tf1 in _v1_modules():
         additions += [
             (tf1, tf1_names),
-            (tf1.GraphKeys, {"EMBEDDING_VARIABLES": embedding_scope.EMBEDDING_VARIABLES}),
+            (tf1.GraphKeys, {"EMBEDDING_VARIABLES": scope.EMBEDDING_VARIABLES}),
             (tf1.feature_column, columns),
             (tf1.nn, {**_fused_lookups(), **_group_lookups(), **_stock_lookups()}),
             (tf1.train, _training()),
@@ -241,7 +233,7 @@ def get_embedding_variable(
             f"{', '.join(given)} was given for EmbeddingVariable {name!r}, which this release does "
             "not have; leave it out, and regularize what you look up"
         )
-    return embedding_scope.get_embedding_variable(
+    return scope.get_embedding_variable(
         name,
         embedding_dim,
         key_dtype=key_dtype,
@@ -312,7 +304,7 @@ def _on_tables(stock: Any, ours: Any) -> Callable[..., tf.Tensor]:
 
 _TABLES = (
     embedding_variable.EmbeddingVariable,
-    embedding_partitions.PartitionedEmbeddingVariable,
+    partitions.PartitionedEmbeddingVariable,
 )
 
 
@@ -328,7 +320,7 @@ def _training() -> dict[str, Any]:
     }
 
 
-def _import_shims(options: dict[str, Any]) -> dict[str, types.ModuleType]:
+def _import_shims(ev_options: dict[str, Any]) -> dict[str, types.ModuleType]:
     """Modules that DeepRec has and stock TensorFlow does not, by name."""
     layers = _public(contrib.layers)
     lookups = {
@@ -357,7 +349,7 @@ def _import_shims(options: dict[str, Any]) -> dict[str, types.ModuleType]:
         "tensorflow.contrib.layers.python.layers.embedding_ops": lookups,
         "tensorflow.core.framework.embedding": {},
         "tensorflow.core.framework.embedding.config_pb2": {
-            name: options[name] for name in ("CacheStrategy", "StorageType")
+            name: ev_options[name] for name in ("CacheStrategy", "StorageType")
         },
     }
     modules: dict[str, types.ModuleType] = {}

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from fused_embedding.train.saver import Saver as IncrementalSaver  # before `install`
+from fused_embedding.checkpoint.saver import Saver as IncrementalSaver  # before `install`
 
 v1 = tf.compat.v1
 

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from fused_embedding import feature_column
-from fused_embedding._tf_embedding_variable_column import (
+from fused_embedding.columns import api
+from fused_embedding.columns.fused_column import DoFusion
+from fused_embedding.columns.keyed_column import (
     IntegerizedCategoricalColumn,
     categorical_column_of_table,
     make_table,
     sparse_tensors_of,
 )
-from fused_embedding._tf_feature_column import DoFusion
-from fused_embedding.embedding_options import (
+from fused_embedding.variable.options import (
     CheckpointOption,
     EmbeddingVariableOption,
     GlobalStepEvict,
@@ -120,9 +120,7 @@ def sparse_column_with_embedding(
                 "given, which both say when keys leave; pass one of them"
             )
         option = dataclasses.replace(option, evict_option=GlobalStepEvict(steps_to_live))
-    column = feature_column.categorical_column_with_embedding(
-        column_name, dtype, partition_num, option
-    )
+    column = api.categorical_column_with_embedding(column_name, dtype, partition_num, option)
     return SparseColumn("_SparseColumnEmbedding", column)
 
 
@@ -236,7 +234,7 @@ def embedding_column(
     if initializer is None and categorical_column_of_table(categorical_column) is None:
         stddev = 1.0 / math.sqrt(sparse_id_column.length)
         initializer = tf.compat.v1.truncated_normal_initializer(0.0, stddev)
-    dense_column = feature_column.embedding_column(
+    dense_column = api.embedding_column(
         categorical_column,
         dimension,
         combiner=combiner,

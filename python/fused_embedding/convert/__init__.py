@@ -8,9 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from fused_embedding.checkpoint.content import CONTENT_NAMES, content_dtypes, import_whole
-from fused_embedding.embedding_partitions import PartitionedEmbeddingVariable
-from fused_embedding.embedding_scope import AnyEmbeddingVariable
+from fused_embedding.variable.content import CONTENT_NAMES, content_dtypes, import_whole
+from fused_embedding.variable.partitions import PartitionedEmbeddingVariable
+from fused_embedding.variable.scope import AnyEmbeddingVariable
 
 __all__ = ["restore"]
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fused_embedding import raw_ops
 from fused_embedding.checkpoint.object_based import VALUE
 from fused_embedding.convert import slots
 from fused_embedding.convert.bundle import Bundle
 from fused_embedding.convert.table import ConvertError, Found, Table, check_values
+from fused_embedding.ops import raw_ops
 
 
 def find(

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fused_embedding import raw_ops
-from fused_embedding.checkpoint.content import CONTENT_NAMES
 from fused_embedding.convert.bundle import Bundle
 from fused_embedding.convert.table import ConvertError, Found, Slot, Table, check_values, order_of
+from fused_embedding.ops import raw_ops
+from fused_embedding.variable.content import CONTENT_NAMES
 
 _MARK = "-slot_names"  # of CONTENT_NAMES, what no other format has
 # What the names of files beside a checkpoint are saved as: fe.train.Saver, tf.train.Checkpoint.

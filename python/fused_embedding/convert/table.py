@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from fused_embedding.sparse_ids import VALUE_DTYPES
+from fused_embedding.ops.dtypes import VALUE_DTYPES
 
 # What a counter of a row may be.
 _MAX_COUNTER = 2**32 - 1

@@ -9,7 +9,8 @@ from typing import cast
 import tensorflow as tf
 from absl import flags, logging
 
-from fused_embedding.demo import criteo, extras, model, plot, synthetic, table_demo, trainer
+from fused_embedding import extras
+from fused_embedding.demo import criteo, model, plot, synthetic, table_demo, trainer
 
 _DATA = flags.DEFINE_string(
     "data", None, "Labelled Criteo rows, TAB separated, plain or gzip; synthetic rows without it."

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from fused_embedding.demo import extras
+from fused_embedding import extras
 from fused_embedding.demo.trainer import BLOCK_STEPS, Run, speedup
 
 _STOCK_COLOUR, _FUSED_COLOUR = "#9aa5b1", "#d1495b"

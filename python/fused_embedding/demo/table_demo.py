@@ -9,7 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 import fused_embedding as fe
-from fused_embedding.demo import criteo, extras, table_model, trainer
+from fused_embedding import extras
+from fused_embedding.demo import criteo, table_model, trainer
 from fused_embedding.demo.reader import Reader
 
 MIN_OCCURRENCES = 2

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import tensorflow as tf
 
-from fused_embedding.demo import criteo, extras
+from fused_embedding import extras
+from fused_embedding.demo import criteo
 from fused_embedding.demo.model import Model
 from fused_embedding.demo.reader import Reader
 

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from absl import flags, logging
 
-from fused_embedding.demo import extras
+from fused_embedding import extras
 from fused_embedding.inspection.advice import (
     Advisor,
     FrequencyAdvisor,

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from fused_embedding import raw_ops
 from fused_embedding.checkpoint import object_based, side_files
-from fused_embedding.checkpoint.content import CONTENT_NAMES
 from fused_embedding.inspection.row_size import WAITING_BYTES, RowLayout
+from fused_embedding.ops import raw_ops
+from fused_embedding.variable.content import CONTENT_NAMES
 
 # What readers of a bundle raise for tensors that are not what their names promise.
 _OTHER_ERRORS = (

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fused_embedding.demo import extras
+from fused_embedding import extras
 from fused_embedding.inspection.checkpoint_tables import DamagedTable, Table
 from fused_embedding.inspection.row_size import describe_bytes
 from fused_embedding.terminal import printable

@@ -11,9 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from fused_embedding._tf_private import GraphOrParentsInXlaContext
 from fused_embedding.keras.fused_rules import ARRAY_RULES, array_step_of, has_array_rule
-from fused_embedding.keras.optimizers import (
+from fused_embedding.keras.table_training import (
     PACKAGE,
     Pairs,
     TrainsTables2,
@@ -22,6 +21,7 @@ from fused_embedding.keras.optimizers import (
     keras_of,
     register,
 )
+from fused_embedding.ops.tf_private import GraphOrParentsInXlaContext
 from fused_embedding.train.sparse_apply import SparseUpdate, apply_sparse_gradients, can_update
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from fused_embedding import nn
-from fused_embedding.keras.optimizers import PACKAGE, keras_of, register
 from fused_embedding.keras.table_layer import TableLayer
-from fused_embedding.lookup_options import make_options
+from fused_embedding.keras.table_training import PACKAGE, keras_of, register
+from fused_embedding.lookup import deeprec_signatures, group_signatures
+from fused_embedding.lookup.options import make_options
 
 
 def _kind(ids: Any) -> str:
@@ -75,12 +75,12 @@ class _Embedding(TableLayer):
         if isinstance(ids, tf.RaggedTensor):
             return ids.with_flat_values(self._look_up(ids.flat_values))
         if isinstance(ids, tf.SparseTensor):
-            rows = nn.fused_safe_embedding_lookup_sparse(
+            rows = deeprec_signatures.fused_safe_embedding_lookup_sparse(
                 self._params, tf.sparse.expand_dims(ids, -1), combiner="sum", default_id=0
             )
             rows.set_shape(ids.shape.concatenate([self.output_dim]))
             return rows
-        return nn.group_embedding_lookup([self._params], [ids])[0]
+        return group_signatures.group_embedding_lookup([self._params], [ids])[0]
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         """Where ids are not 0, if `mask_zero` is set.
@@ -193,7 +193,7 @@ class _EmbeddingBag(TableLayer):
         if is_dense and weights is not None:
             weights = tf.reshape(weights, [-1])
         with self._reading(training):
-            rows = nn.fused_safe_embedding_lookup_sparse(
+            rows = deeprec_signatures.fused_safe_embedding_lookup_sparse(
                 self._params,
                 self._as_ragged(ids) if is_dense else ids,
                 weights,

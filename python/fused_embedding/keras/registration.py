@@ -5,7 +5,7 @@ from typing import Any
 
 from fused_embedding.keras.fused import fused_classes
 from fused_embedding.keras.layers import layer_classes
-from fused_embedding.keras.optimizers import KERASES, trainers_of
+from fused_embedding.keras.table_training import KERASES, trainers_of
 
 
 def _is_complete(keras: Any) -> bool:

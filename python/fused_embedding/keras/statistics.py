@@ -6,9 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from fused_embedding.keras.optimizers import keras_of
-from fused_embedding.keras.variables import table_of
-from fused_embedding.statistics_summary import summarize_statistics, whole_variables
+from fused_embedding.keras.table_of import table_of
+from fused_embedding.keras.table_training import keras_of
+from fused_embedding.variable.statistics import summarize_statistics, whole_variables
 
 
 class _StatisticsCallback:

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fused_embedding.checkpoint.content import content_dtypes, export_whole, import_whole
-from fused_embedding.embedding_options import EmbeddingVariableOption, from_config, to_config
-from fused_embedding.embedding_scope import get_embedding_variable
-from fused_embedding.embedding_variable import EmbeddingVariable
-from fused_embedding.inference import inference
 from fused_embedding.keras.variables import variable, with_counted_shape
-from fused_embedding.lookup_names import lookups_of
+from fused_embedding.lookup.names import lookups_of
 from fused_embedding.train.hook import note_loaded_slots
+from fused_embedding.variable.content import content_dtypes, export_whole, import_whole
+from fused_embedding.variable.embedding_variable import EmbeddingVariable
+from fused_embedding.variable.inference import inference
+from fused_embedding.variable.options import EmbeddingVariableOption, from_config, to_config
+from fused_embedding.variable.scope import get_embedding_variable
 
 
 def _as_array(tensor: tf.Tensor) -> np.ndarray:

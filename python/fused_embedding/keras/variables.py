@@ -1,4 +1,4 @@
-"""How Keras holds an EmbeddingVariable, and how it is found again among a model's variables."""
+"""How Keras holds an EmbeddingVariable."""
 
 import functools
 import weakref
@@ -6,7 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from fused_embedding.embedding_variable import EmbeddingVariable
+from fused_embedding.keras.table_training import register
+from fused_embedding.variable.embedding_variable import EmbeddingVariable
 
 
 class _CountedShape(tf.TensorShape):
@@ -137,8 +138,6 @@ def variable(table: EmbeddingVariable) -> Any:
     """
     import keras
 
-    from fused_embedding.keras.optimizers import register
-
     if not isinstance(table, EmbeddingVariable):
         raise TypeError(f"an EmbeddingVariable without partitions is required, got {table!r}")
     if not hasattr(keras, "Variable"):
@@ -148,9 +147,3 @@ def variable(table: EmbeddingVariable) -> Any:
         )
     register(keras)
     return _keras_3_variable(keras)(table)
-
-
-def table_of(value: Any) -> EmbeddingVariable | None:
-    """The EmbeddingVariable that a variable of a model is or holds, if any."""
-    value = value if isinstance(value, EmbeddingVariable) else getattr(value, "_value", None)
-    return value if isinstance(value, EmbeddingVariable) else None

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from fused_embedding._tf_private import eager_mode
 from fused_embedding.checkpoint.changes import Changes
 from fused_embedding.checkpoint.object_based import VALUE
+from fused_embedding.ops.tf_private import eager_mode
 from fused_embedding.serving.applied_deltas import (
     CHANGES,
     CONTINUES,

@@ -6,8 +6,7 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
-from fused_embedding._tf_private import Trackable, eager_mode
-from fused_embedding.embedding_variable import EmbeddingVariable
+from fused_embedding.ops.tf_private import Trackable, eager_mode
 from fused_embedding.serving.applied_deltas import APPLY, AppliedDeltas, DenseVariable
 from fused_embedding.serving.generations import Generations
 from fused_embedding.serving.graph_copy import GraphCopier, all_inputs
@@ -33,6 +32,7 @@ from fused_embedding.serving.sources import (
     resources_of_model,
     resources_of_session,
 )
+from fused_embedding.variable.embedding_variable import EmbeddingVariable
 
 
 def export_for_serving(  # noqa: PLR0913  # a model or a session, and what to write

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from fused_embedding._tf_private import cond_of_calls, create_handle_data, set_handle_data
+from fused_embedding.ops.tf_private import cond_of_calls, create_handle_data, set_handle_data
 from fused_embedding.serving.applied_deltas import (
     AppliedDeltas,
     Delta,

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from fused_embedding import raw_ops
-from fused_embedding._tf_private import function_def_to_graph
-from fused_embedding.path_notes import CHECK
+from fused_embedding.ops import raw_ops
+from fused_embedding.ops.path_notes import CHECK
+from fused_embedding.ops.tf_private import function_def_to_graph
 from fused_embedding.serving.stock_ops import STOCK_OPS, UNREAD_INPUTS, Call
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")

@@ -8,14 +8,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from fused_embedding import raw_ops
-from fused_embedding.embedding_variable import EmbeddingVariable
+from fused_embedding.ops import raw_ops
 from fused_embedding.serving.applied_deltas import (
     AppliedDeltas,
     Delta,
     DeltaTable,
     DenseVariable,
 )
+from fused_embedding.variable.embedding_variable import EmbeddingVariable
 
 
 class LockedTables(AppliedDeltas):

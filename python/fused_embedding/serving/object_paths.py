@@ -8,8 +8,8 @@ import tensorflow as tf
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
 from fused_embedding.checkpoint.object_based import FILES, OBJECT_GRAPH, VALUE
-from fused_embedding.embedding_partitions import PartitionedEmbeddingVariable
-from fused_embedding.embedding_variable import EmbeddingVariable
+from fused_embedding.variable.embedding_variable import EmbeddingVariable
+from fused_embedding.variable.partitions import PartitionedEmbeddingVariable
 
 
 def paths_of_variables(model: Any) -> dict[int, str]:

@@ -6,15 +6,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from fused_embedding import raw_ops
-from fused_embedding._tf_private import Trackable, eager_mode
-from fused_embedding.checkpoint.content import import_whole
-from fused_embedding.embedding_options import EmbeddingVariableOption
-from fused_embedding.embedding_partitions import PartitionedEmbeddingVariable
-from fused_embedding.embedding_variable import EmbeddingVariable
+from fused_embedding.ops import raw_ops
+from fused_embedding.ops.tf_private import Trackable, eager_mode
 from fused_embedding.serving.graph_copy import needed_operations, read_inputs
 from fused_embedding.serving.served_table import TableContent, table_content
 from fused_embedding.serving.signatures import Signature
+from fused_embedding.variable.content import import_whole
+from fused_embedding.variable.embedding_variable import EmbeddingVariable
+from fused_embedding.variable.options import EmbeddingVariableOption
+from fused_embedding.variable.partitions import PartitionedEmbeddingVariable
 
 _VARIABLES = ("VarHandleOp", "Variable", "VariableV2")
 _STOCK_TABLES = ("HashTableV2", "MutableDenseHashTableV2", "MutableHashTableV2")

@@ -3,9 +3,9 @@
 The stock v1 optimizers train EmbeddingVariables without anything of this: docs/training.md.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
+from fused_embedding.checkpoint.changes import Changes, read_changes
+from fused_embedding.checkpoint.checkpoint_manager import IncrementalCheckpointManager
+from fused_embedding.checkpoint.saver import Saver
 from fused_embedding.train.fused_optimizers import (
     AdagradOptimizer,
     AdamOptimizer,
@@ -20,21 +20,7 @@ from fused_embedding.train.optimizers import (
     AdamWOptimizer,
     RowWiseAdagradOptimizer,
 )
-
-if TYPE_CHECKING:
-    from fused_embedding.checkpoint.changes import Changes, read_changes
-    from fused_embedding.train.checkpoint_manager import IncrementalCheckpointManager
-    from fused_embedding.train.saver import Saver
-    from fused_embedding.train.statistics_hook import StatisticsHook
-
-# EmbeddingVariables import this package, and these import them.
-_MODULES = {
-    "Changes": "fused_embedding.checkpoint.changes",
-    "IncrementalCheckpointManager": "fused_embedding.train.checkpoint_manager",
-    "Saver": "fused_embedding.train.saver",
-    "StatisticsHook": "fused_embedding.train.statistics_hook",
-    "read_changes": "fused_embedding.checkpoint.changes",
-}
+from fused_embedding.train.statistics_hook import StatisticsHook
 
 __all__ = [
     "AdagradDecayOptimizer",
@@ -57,9 +43,3 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(importlib.import_module(_MODULES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from fused_embedding import raw_ops
-from fused_embedding._tf_private import colocate_with
-from fused_embedding.placement import beside_hash_tables
+from fused_embedding.ops import raw_ops
+from fused_embedding.ops.placement import beside_hash_tables
+from fused_embedding.ops.tf_private import colocate_with
 from fused_embedding.train.collected import apply_in_turns
 
 
@@ -32,15 +32,6 @@ def sum_duplicates(grad: tf.IndexedSlices) -> tuple[tf.Tensor, tf.Tensor]:
         rows = tf.cast(grad.values, tf.float32) if dtype.size == 2 else grad.values
         sums = tf.math.unsorted_segment_sum(rows, key_idxs, tf.size(counts))
         return keys, tf.cast(sums, dtype)
-
-
-def tables_looked_up(op: tf.Operation) -> list[tf.Tensor]:
-    """Handles of the tables that an op looks keys up in; none for another kind of op."""
-    num_tables = {
-        "EmbeddingVariableLookup": lambda: 1,
-        "EmbeddingVariableGroupLookup": lambda: op.get_attr("num_tables"),
-    }
-    return list(op.inputs[: num_tables.get(op.type, lambda: 0)()])
 
 
 class _Lookup(NamedTuple):

@@ -7,7 +7,6 @@ EmbeddingVariables to itself and hands the rest to the optimizer.
 
 import functools
 import re
-import sys
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -22,12 +21,12 @@ from fused_embedding.train.apply import (
 )
 from fused_embedding.train.collected import LATER
 from fused_embedding.train.rules import create_non_slot_variables, step_of
+from fused_embedding.variable import created
+from fused_embedding.variable.embedding_variable import EmbeddingVariable
 
 
 def is_embedding_variable(variable: Any) -> bool:
     """Whether an optimizer has to treat a variable as a table."""
-    from fused_embedding.embedding_variable import EmbeddingVariable  # it imports this module
-
     return isinstance(variable, EmbeddingVariable)
 
 
@@ -199,30 +198,13 @@ def _wrap_loss_scale(stock: Callable[..., Any]) -> Callable[..., Any]:
     return apply_gradients
 
 
-# EmbeddingVariables made so far: their hash is an error, so that sets cannot hold them.
-_live_tables: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-
-
-def live_tables() -> list[Any]:
-    """The EmbeddingVariables that exist."""
-    return list(_live_tables.values())
-
-
-def install(variable: Any) -> None:
-    """Makes optimizers know EmbeddingVariables; called for each that is made."""
-    _live_tables[id(variable)] = variable
-    _install_v1()
-    warm_start.install()
-    for name in ("keras", "tf_keras"):
-        if name in sys.modules and hasattr(sys.modules[name], "optimizers"):
-            from fused_embedding.keras.optimizers import guard
-
-            guard(sys.modules[name])
-
-
 @functools.cache
-def _install_v1() -> None:
+def _install() -> None:
+    warm_start.install()
     train = tf.compat.v1.train
     train.Optimizer.apply_gradients = _wrap_apply_gradients(train.Optimizer.apply_gradients)
     loss_scale = tf.compat.v1.mixed_precision.MixedPrecisionLossScaleOptimizer
     loss_scale.apply_gradients = _wrap_loss_scale(loss_scale.apply_gradients)
+
+
+created.on_table(lambda _: _install())

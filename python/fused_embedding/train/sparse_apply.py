@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from fused_embedding import raw_ops
-from fused_embedding._tf_private import colocate_with
-from fused_embedding.placement import is_on_gpu, lacks_kernels
+from fused_embedding.ops import raw_ops
+from fused_embedding.ops.placement import is_on_gpu, lacks_kernels
+from fused_embedding.ops.tf_private import colocate_with
 from fused_embedding.train.apply import pack_hyperparameters
 from fused_embedding.train.collected import apply_in_turns
 from fused_embedding.train.rules import Step

@@ -4,8 +4,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from fused_embedding.embedding_scope import EMBEDDING_VARIABLES
-from fused_embedding.statistics_summary import summarize_statistics, whole_variables
+from fused_embedding.variable.scope import EMBEDDING_VARIABLES
+from fused_embedding.variable.statistics import summarize_statistics, whole_variables
 
 
 class StatisticsHook(tf.compat.v1.train.SessionRunHook):

@@ -12,9 +12,8 @@ from typing import Any, NoReturn
 
 import tensorflow as tf
 
-from fused_embedding._tf_private import checkpoint_utils, warm_starting_util
-
-_COLLECTION = "embedding_variables"  # fe.EMBEDDING_VARIABLES, whose module imports this one
+from fused_embedding.ops.tf_private import checkpoint_utils, warm_starting_util
+from fused_embedding.variable.scope import EMBEDDING_VARIABLES
 
 
 @functools.cache
@@ -55,7 +54,7 @@ def _checked_group(stock: Callable[..., Any]) -> Callable[..., Any]:
 def _tables_by_name() -> dict[str, list[Any]]:
     """Parts of the tables of the default graph."""
     tables: dict[str, list[Any]] = {}
-    for part in tf.compat.v1.get_collection(_COLLECTION):
+    for part in tf.compat.v1.get_collection(EMBEDDING_VARIABLES):
         tables.setdefault(part.partition.whole_name, []).append(part)
     return tables
 

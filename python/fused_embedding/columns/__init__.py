@@ -1,0 +1,1 @@
+"""Feature columns with fused lookups, and columns of EmbeddingVariables."""

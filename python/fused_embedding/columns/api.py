@@ -1,0 +1,391 @@
+"""Feature columns of `tf.feature_column` with one more argument, `do_fusion`.
+
+The columns go wherever stock ones go (`tf.compat.v1.feature_column.input_layer`, Keras 2
+`DenseFeatures` and `SequenceFeatures`, Estimators) and beside them. Variables, their names and
+their checkpoints stay those of stock TensorFlow, so `do_fusion` can be changed at any time.
+`DenseFeatures` is a layer of Keras 2 that looks all of its columns up by one op.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from fused_embedding.columns import fused_column
+from fused_embedding.columns.fused_column import DoFusion, fuse, linear_model_for
+from fused_embedding.columns.group_scope import in_scope
+from fused_embedding.columns.input_layer import input_layer as tf_input_layer
+from fused_embedding.columns.keyed_column import (
+    EmbeddingVariableCategoricalColumn,
+    categorical_column_of_table,
+    make_shared,
+    sequence_column,
+    with_table,
+)
+from fused_embedding.variable.options import EmbeddingVariableOption
+
+
+def categorical_column_with_embedding(
+    key: str,
+    dtype: Any = tf.string,
+    partition_num: int | None = None,
+    ev_option: EmbeddingVariableOption | None = None,
+) -> Any:
+    """A categorical column without a vocabulary: its embeddings are in an EmbeddingVariable.
+
+    Every int64 is an id. Strings become ids by `tf.strings.to_hash_bucket_fast` with 2^63 - 1
+    buckets, FarmHash's Fingerprint64 modulo that number: a stable function, whose ids are >= 0. In
+    a dense feature "" and -1 stand for no value.
+
+    Args:
+        key: Key of the feature: SparseTensor or Tensor of `dtype`.
+        dtype: tf.string or an integer type.
+        partition_num: Number of parts that the table is divided into; None: one.
+        ev_option: What the table does beside growing.
+
+    Returns:
+        A column for `embedding_column`, `shared_embedding_columns` and `shared_embeddings` of this
+        module, bare or under `tf.feature_column.weighted_categorical_column`.
+
+    Raises:
+        ValueError: If `dtype` is not one of the above, or `partition_num` < 1.
+        TypeError: If `ev_option` is something else.
+
+    Source: DeepRec's function of this name.
+
+    >>> user = fe.feature_column.categorical_column_with_embedding("user", tf.int64)
+    >>> fe.feature_column.embedding_column(user, 16).name
+    'user_embedding'
+    """
+    dtype = tf.as_dtype(dtype)
+    if dtype != tf.string and not dtype.is_integer:
+        raise ValueError(
+            f"dtype of {key!r} must be tf.string or an integer type, got {dtype.name}; "
+            "tf.as_string makes strings of other types"
+        )
+    if partition_num is not None and partition_num < 1:
+        raise ValueError(f"partition_num must be >= 1, or None for one part, got {partition_num}")
+    ev_option = EmbeddingVariableOption() if ev_option is None else ev_option
+    if not isinstance(ev_option, EmbeddingVariableOption):
+        raise TypeError(f"ev_option must be an fe.EmbeddingVariableOption, got {ev_option!r}")
+    return EmbeddingVariableCategoricalColumn(key, dtype, partition_num, ev_option)
+
+
+def sequence_categorical_column_with_embedding(
+    key: str,
+    dtype: Any = tf.string,
+    partition_num: int | None = None,
+    ev_option: EmbeddingVariableOption | None = None,
+) -> Any:
+    """`categorical_column_with_embedding` for sequences: each id keeps its step.
+
+    Args:
+        key: See `categorical_column_with_embedding`.
+        dtype: See there.
+        partition_num: See there.
+        ev_option: See there.
+
+    Returns:
+        A column whose embedding column goes into `SequenceFeatures`.
+
+    Raises:
+        ValueError: See there.
+        TypeError: See there.
+
+    Source: DeepRec's function of this name.
+    """
+    return sequence_column(categorical_column_with_embedding(key, dtype, partition_num, ev_option))
+
+
+def embedding_column(
+    categorical_column: Any,
+    dimension: int,
+    combiner: str = "mean",
+    initializer: Callable | None = None,
+    ckpt_to_load_from: str | None = None,
+    tensor_name_in_ckpt: str | None = None,
+    max_norm: float | None = None,
+    trainable: bool = True,
+    use_safe_embedding_lookup: bool = True,
+    do_fusion: DoFusion = None,
+) -> Any:
+    """A dense column that embeds the ids of a categorical column.
+
+    Args:
+        categorical_column: Any categorical column of `tf.feature_column`, which gives the ids
+            `[num_rows, ...]` int64 and maybe their weights.
+        dimension: Length of an embedding, at least 1.
+        combiner: "sum", "mean" or "sqrtn" over the ids of a row.
+        initializer: Initializer of the table `[num_buckets, dimension]` float32, by default a
+            truncated normal of standard deviation `1 / sqrt(dimension)`. For a column of
+            `categorical_column_with_embedding` see `fe.get_embedding_variable`.
+        ckpt_to_load_from: Checkpoint with the first values of the table.
+        tensor_name_in_ckpt: Name of the table in `ckpt_to_load_from`.
+        max_norm: Longer embeddings are scaled to this L2 norm before they are combined.
+        trainable: Whether training changes the table.
+        use_safe_embedding_lookup: If False, ids of rank 2 are used as they are: none is pruned,
+            and a row without ids is zero.
+        do_fusion: True runs the best fused lookup that the inputs allow, "v1", "v2" or "v3" that
+            version, "check" or an `fe.FusionCheck` stock's beside it on one step in N. None and
+            False return a column of stock TensorFlow, and mean True for a column of
+            `categorical_column_with_embedding`.
+
+    Returns:
+        A dense column whose tensor is `[num_rows, dimension]` float32.
+
+    Raises:
+        ValueError: If an argument is not one of the above.
+
+    Source: `tf.feature_column.embedding_column`, which has the same other arguments.
+
+    >>> user = tf.feature_column.categorical_column_with_hash_bucket("user", 1000)
+    >>> fe.feature_column.embedding_column(user, 16, do_fusion="v2").name
+    'user_embedding'
+    """
+    column = tf.feature_column.embedding_column(
+        categorical_column,
+        dimension,
+        combiner=combiner,
+        initializer=initializer,
+        ckpt_to_load_from=ckpt_to_load_from,
+        tensor_name_in_ckpt=tensor_name_in_ckpt,
+        max_norm=max_norm,
+        trainable=trainable,
+        use_safe_embedding_lookup=use_safe_embedding_lookup,
+    )
+
+    def make(do_fusion: DoFusion) -> list[Any]:
+        if categorical_column_of_table(categorical_column) is not None:
+            return [with_table(column, initializer, do_fusion)]
+        return [fuse(column, do_fusion)]
+
+    return in_scope(make, do_fusion)[0]
+
+
+def shared_embedding_columns(
+    categorical_columns: Iterable[Any],
+    dimension: int,
+    combiner: str = "mean",
+    initializer: Callable | None = None,
+    shared_embedding_collection_name: str | None = None,
+    ckpt_to_load_from: str | None = None,
+    tensor_name_in_ckpt: str | None = None,
+    max_norm: float | None = None,
+    trainable: bool = True,
+    use_safe_embedding_lookup: bool = True,
+    do_fusion: DoFusion = None,
+) -> list[Any]:
+    """Dense columns for `tf.compat.v1` graphs that embed their ids with one table.
+
+    Args:
+        categorical_columns: Categorical columns of one type and one number of buckets.
+        dimension: See `embedding_column`.
+        combiner: See `embedding_column`.
+        initializer: See `embedding_column`.
+        shared_embedding_collection_name: Name of the table's scope and of the collection that
+            holds it, by default made from the names of the columns.
+        ckpt_to_load_from: See `embedding_column`.
+        tensor_name_in_ckpt: See `embedding_column`.
+        max_norm: See `embedding_column`.
+        trainable: See `embedding_column`.
+        use_safe_embedding_lookup: See `embedding_column`.
+        do_fusion: See `embedding_column`.
+
+    Returns:
+        One dense column for each categorical column, in their order.
+
+    Raises:
+        RuntimeError: In eager mode.
+        ValueError: If an argument is not one of the above.
+
+    Source: `tf.compat.v1.feature_column.shared_embedding_columns`.
+
+    >>> keys = ["seen", "bought"]
+    >>> keys = [tf.feature_column.categorical_column_with_identity(key, 100) for key in keys]
+    >>> with tf.Graph().as_default():
+    ...     columns = fe.feature_column.shared_embedding_columns(keys, 8, do_fusion="v2")
+    >>> [column.name for column in columns]
+    ['seen_shared_embedding', 'bought_shared_embedding']
+    """
+    make_stock = functools.partial(
+        fused_column.shared_embedding_columns,
+        dimension=dimension,
+        combiner=combiner,
+        initializer=initializer,
+        shared_embedding_collection_name=shared_embedding_collection_name,
+        ckpt_to_load_from=ckpt_to_load_from,
+        tensor_name_in_ckpt=tensor_name_in_ckpt,
+        max_norm=max_norm,
+        trainable=trainable,
+        use_safe_embedding_lookup=use_safe_embedding_lookup,
+    )
+    return _make_shared(make_stock, categorical_columns, initializer, do_fusion)
+
+
+def shared_embeddings(
+    categorical_columns: Iterable[Any],
+    dimension: int,
+    combiner: str = "mean",
+    initializer: Callable | None = None,
+    shared_embedding_collection_name: str | None = None,
+    ckpt_to_load_from: str | None = None,
+    tensor_name_in_ckpt: str | None = None,
+    max_norm: float | None = None,
+    trainable: bool = True,
+    use_safe_embedding_lookup: bool = True,
+    do_fusion: DoFusion = None,
+) -> list[Any]:
+    """Dense columns for Keras 2 layers in a graph that embed their ids with one table.
+
+    Args:
+        categorical_columns: Categorical columns of one type and one number of buckets.
+        dimension: See `embedding_column`.
+        combiner: See `embedding_column`.
+        initializer: See `embedding_column`.
+        shared_embedding_collection_name: Name of the table, by default made from the names of the
+            columns.
+        ckpt_to_load_from: See `embedding_column`.
+        tensor_name_in_ckpt: See `embedding_column`.
+        max_norm: See `embedding_column`.
+        trainable: See `embedding_column`.
+        use_safe_embedding_lookup: See `embedding_column`.
+        do_fusion: See `embedding_column`.
+
+    Returns:
+        One dense column for each categorical column, in their order.
+
+    Raises:
+        RuntimeError: In eager mode.
+        ValueError: If an argument is not one of the above.
+
+    Source: `tf.feature_column.shared_embeddings`.
+
+    >>> keys = ["seen", "bought"]
+    >>> keys = [tf.feature_column.categorical_column_with_identity(key, 100) for key in keys]
+    >>> with tf.Graph().as_default():
+    ...     columns = fe.feature_column.shared_embeddings(keys, 8, do_fusion="v2")
+    >>> [column.name for column in columns]
+    ['seen_shared_embedding', 'bought_shared_embedding']
+    """
+    make_stock = functools.partial(
+        tf.feature_column.shared_embeddings,
+        dimension=dimension,
+        combiner=combiner,
+        initializer=initializer,
+        shared_embedding_collection_name=shared_embedding_collection_name,
+        ckpt_to_load_from=ckpt_to_load_from,
+        tensor_name_in_ckpt=tensor_name_in_ckpt,
+        max_norm=max_norm,
+        trainable=trainable,
+        use_safe_embedding_lookup=use_safe_embedding_lookup,
+    )
+    return _make_shared(make_stock, categorical_columns, initializer, do_fusion)
+
+
+def _make_shared(
+    make_stock: Callable[[list[Any]], list[Any]],
+    categorical_columns: Iterable[Any],
+    initializer: Any,
+    do_fusion: DoFusion,
+) -> list[Any]:
+    categorical_columns = list(categorical_columns)
+
+    def make(do_fusion: DoFusion) -> list[Any]:
+        if any(categorical_column_of_table(column) is not None for column in categorical_columns):
+            return make_shared(make_stock, categorical_columns, initializer, do_fusion)
+        return [fuse(column, do_fusion) for column in make_stock(categorical_columns)]
+
+    return in_scope(make, do_fusion)
+
+
+def input_layer(
+    features: Mapping[str, Any],
+    feature_columns: Iterable[Any],
+    weight_collections: list[str] | None = None,
+    trainable: bool = True,
+    cols_to_vars: dict[Any, Any] | None = None,
+    cols_to_output_tensors: dict[Any, Any] | None = None,
+) -> tf.Tensor:
+    """Dense inputs of feature columns, in a `tf.compat.v1` graph, by one lookup op.
+
+    The lookups of all embedding columns, those of stock TensorFlow too and whatever their
+    `do_fusion`, are one op and their gradients another, as `fe.nn.group_embedding_lookup_sparse`
+    has it. Variables, their names and the order of the columns are stock's.
+
+    Args:
+        features: Tensors and SparseTensors of a batch by feature key.
+        feature_columns: Dense columns.
+        weight_collections: More collections for the variables.
+        trainable: Whether the variables go into TRAINABLE_VARIABLES.
+        cols_to_vars: If given, filled with each column's list of variables.
+        cols_to_output_tensors: If given, filled with each column's tensor.
+
+    Returns:
+        `[num_rows, width]` float32, columns in the order of their names.
+
+    Raises:
+        ValueError: If a column is not dense.
+
+    Source: `tf.compat.v1.feature_column.input_layer`.
+
+    >>> user = tf.feature_column.categorical_column_with_hash_bucket("user", 1000)
+    >>> with tf.Graph().as_default():
+    ...     features = {"user": tf.constant([["ann"], ["bob"]])}
+    ...     columns = [tf.feature_column.embedding_column(user, 4)]
+    ...     inputs = fe.feature_column.input_layer(features, columns)
+    >>> inputs.shape
+    TensorShape([2, 4])
+    """
+    filled = {"cols_to_vars": cols_to_vars, "cols_to_output_tensors": cols_to_output_tensors}
+    return tf_input_layer(features, feature_columns, weight_collections, trainable, filled)
+
+
+def linear_model(
+    features: Mapping[str, Any],
+    feature_columns: Iterable[Any],
+    units: int = 1,
+    sparse_combiner: str = "sum",
+    weight_collections: list[str] | None = None,
+    trainable: bool = True,
+    cols_to_vars: dict[Any, Any] | None = None,
+    do_fusion: DoFusion = None,
+) -> tf.Tensor:
+    """A linear model over feature columns, in a `tf.compat.v1` graph.
+
+    Args:
+        features: Tensors and SparseTensors of a batch by feature key.
+        feature_columns: Categorical columns, whose ids each have `units` weights of their own, and
+            dense columns.
+        units: Number of outputs.
+        sparse_combiner: "sum", "mean" or "sqrtn" over the ids of a row.
+        weight_collections: More collections for the variables.
+        trainable: Whether the variables go into TRAINABLE_VARIABLES.
+        cols_to_vars: If given, filled with each column's list of variables, and `"bias"`.
+        do_fusion: See `embedding_column`; it says how the categorical columns are looked up. An
+            embedding column among `feature_columns` keeps its own.
+
+    Returns:
+        `[num_rows, units]` float32.
+
+    Raises:
+        ValueError: If an argument is not one of the above.
+
+    Source: `tf.compat.v1.feature_column.linear_model`.
+
+    >>> user = tf.feature_column.categorical_column_with_hash_bucket("user", 1000)
+    >>> with tf.Graph().as_default():
+    ...     features = {"user": tf.constant([["ann"], ["bob"]])}
+    ...     logits = fe.feature_column.linear_model(features, [user], do_fusion="v2")
+    >>> logits.shape
+    TensorShape([2, 1])
+    """
+    return linear_model_for(do_fusion)(
+        features,
+        feature_columns,
+        units=units,
+        sparse_combiner=sparse_combiner,
+        weight_collections=weight_collections,
+        trainable=trainable,
+        cols_to_vars=cols_to_vars,
+    )

@@ -1,0 +1,294 @@
+"""Stock feature columns with one more field, `do_fusion`, that chooses the lookup.
+
+The only file of the package that imports private TensorFlow modules for feature columns: the
+column classes and the layers under `linear_model` have no public name. All of them call the
+lookup as `embedding_ops.<function>`. `with_globals` gives one method of one column another
+meaning of that name, so TensorFlow keeps making the variables, collections, names and checkpoint
+entries, nothing of it is copied or patched, and no other thread or column can notice.
+"""
+
+import inspect
+import types
+from collections import namedtuple
+from collections.abc import Callable
+from typing import Any, Literal, cast
+
+import tensorflow as tf
+from tensorflow.python.feature_column import feature_column as fc_v1
+from tensorflow.python.feature_column import feature_column_v2 as fc_v2
+from tensorflow.python.feature_column import serialization
+
+from fused_embedding.columns.groups import LooksUpItsGroup, Recording, RecordsItsGroup, recording
+from fused_embedding.lookup import deeprec_signatures
+from fused_embedding.lookup.checked import checked_lookup
+from fused_embedding.lookup.fusion_check import FusionCheck, as_check
+from fused_embedding.lookup.group import Column
+from fused_embedding.lookup.ids import as_sparse_ids
+from fused_embedding.lookup.names import lookups_of_column
+from fused_embedding.lookup.options import make_options
+from fused_embedding.lookup.run import BEST, LOOKUPS, run_lookup
+from fused_embedding.lookup.tables import as_shards
+
+# Stock's under tf.compat.v1, whose name is ours while fe.compat.deeprec is installed.
+shared_embedding_columns = fc_v2.shared_embedding_columns
+
+DoFusion = Literal["v1", "v2", "v3", "check"] | FusionCheck | bool | None
+
+
+def resolve_fusion(do_fusion: DoFusion) -> Literal["v1", "v2", "v3"] | FusionCheck | None:
+    """Turns `do_fusion` into the version to run, None for stock TensorFlow.
+
+    Args:
+        do_fusion: None, a bool or the name of a version; True is the best path that inputs allow.
+
+    Returns:
+        "v1", "v2", "v3", how to check, or None.
+
+    Raises:
+        ValueError: If `do_fusion` is anything else.
+    """
+    if do_fusion is None or do_fusion is False:
+        return None
+    if do_fusion is True:
+        return BEST
+    check = as_check(do_fusion)
+    if check is not None:
+        return check
+    if isinstance(do_fusion, str) and do_fusion in LOOKUPS:
+        return cast(Literal["v1", "v2", "v3"], do_fusion)
+    raise ValueError(
+        f"do_fusion must be None, False, True, 'v1', 'v2', 'v3', 'check' or an fe.FusionCheck, but "
+        f"{do_fusion!r} was given; use True, or None for stock TensorFlow"
+    )
+
+
+def version_over_table(do_fusion: DoFusion) -> Literal["v1", "v2", "v3"]:
+    """As `resolve_fusion`, of a column with an EmbeddingVariable: no lookup in one is stock's."""
+    version = resolve_fusion(do_fusion or True)
+    if version is None or isinstance(version, FusionCheck):
+        raise ValueError(
+            f"do_fusion = {do_fusion!r} was given for a column with an EmbeddingVariable, in which "
+            "stock TensorFlow has no lookup to compare with; use do_fusion=True"
+        )
+    return version
+
+
+def fuse(column: Any, do_fusion: DoFusion) -> Any:
+    """Returns a stock embedding column with `do_fusion`; other columns, and None, as they are."""
+    if resolve_fusion(do_fusion) is None or type(column) not in _FUSED:
+        return column
+    return _FUSED[type(column)](*column, do_fusion=do_fusion)
+
+
+def is_embedding_column(column: Any) -> bool:
+    """Whether a column is an embedding column, stock's or ours."""
+    return isinstance(column, tuple(_FUSED))
+
+
+def linear_model_for(do_fusion: DoFusion) -> Callable[..., tf.Tensor]:
+    """Returns `tf.compat.v1.feature_column.linear_model`, with the fused lookup if asked for."""
+    if resolve_fusion(do_fusion) is None:
+        return fc_v1.linear_model
+    # linear_model -> _LinearModel -> _FCLinearWrapper -> _create_weighted_sum -> the lookup: each
+    # names the next, so each gets its own meaning of that one name.
+    categorical_sum = _with_lookups(fc_v1._create_categorical_column_weighted_sum, do_fusion)
+    weighted_sum = with_globals(
+        fc_v1._create_weighted_sum, _create_categorical_column_weighted_sum=categorical_sum
+    )
+    wrapper = _subclass(fc_v1._FCLinearWrapper, "call", _create_weighted_sum=weighted_sum)
+    model = _subclass(fc_v1._LinearModel, "__init__", _FCLinearWrapper=wrapper)
+    linear_model = inspect.unwrap(fc_v1.linear_model)  # its decorators only export and warn
+    return with_globals(linear_model, _LinearModel=model)
+
+
+def with_globals(function: Callable, **names: Any) -> Callable:
+    """A copy of `function`, and of the functions in it, for which `names` mean something else."""
+    missing = names.keys() - _names_in(function.__code__)
+    if missing:
+        raise RuntimeError(
+            f"TensorFlow {tf.__version__} has no {', '.join(missing)} in {function.__qualname__}, "
+            "which do_fusion needs; use TensorFlow 2.15 to 2.21 or do_fusion=None"
+        )
+    copy = types.FunctionType(
+        function.__code__,
+        {**function.__globals__, **names},
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
+
+
+def _names_in(code: types.CodeType) -> set[str]:
+    """The global names that a function and the functions inside it use."""
+    inner = [_names_in(c) for c in code.co_consts if isinstance(c, types.CodeType)]
+    return set(code.co_names).union(*inner)
+
+
+def _subclass(base: type, method: str, **names: Any) -> type:
+    """A subclass of `base` in which global `names` mean something else to `method`."""
+    return type(base.__name__, (base,), {method: with_globals(getattr(base, method), **names)})
+
+
+def _with_lookups(function: Callable, do_fusion: DoFusion) -> Callable:
+    """`function` of TensorFlow, of a column, with the lookups that `do_fusion` asks for."""
+    version = resolve_fusion(do_fusion)
+    if version is None:
+        return function
+    lookups: Any
+    if isinstance(version, FusionCheck):
+        lookups = _CheckedLookups(version)
+    else:
+        lookups = _FusedLookups(version)
+    ours = with_globals(function, embedding_ops=lookups)
+
+    def of_column(column: Any, *args: Any, **kwargs: Any) -> Any:
+        with lookups_of_column(column):
+            return ours(column, *args, **kwargs)
+
+    return of_column
+
+
+def fused_lookup(column: Any, table: Any, sparse_tensors: Any) -> tf.Tensor:
+    """Embeddings of a column's ids in a table that stock TensorFlow cannot look up in.
+
+    Args:
+        column: An embedding column with `do_fusion`.
+        table: An EmbeddingVariable.
+        sparse_tensors: The ids, and their weights or None, of a categorical column.
+
+    Returns:
+        `[num_rows, dim]` combined embeddings.
+    """
+    lookups = _FusedLookups(version_over_table(column.do_fusion))
+    ids, weights = sparse_tensors
+    is_safe = column.use_safe_embedding_lookup or ids.shape.rank != 2
+    lookup = lookups.safe_embedding_lookup_sparse if is_safe else lookups.embedding_lookup_sparse_v2
+    with lookups_of_column(column):
+        return lookup(
+            table,
+            ids,
+            weights,
+            combiner=column.combiner,
+            name=f"{column.name}_weights",
+            max_norm=column.max_norm,
+        )
+
+
+def _recorded(params: Any, sp_ids: Any, sp_weights: Any, *, is_safe: bool, **how: Any) -> Any:
+    """A `Column`; the result for ids of another rank, which is reshaped."""
+    ids = as_sparse_ids(sp_ids, sp_weights, "sp_ids")
+    options = make_options(
+        how["combiner"], how["max_norm"], None, prune=is_safe, fill_empty_row=is_safe
+    )
+    column = Column(as_shards(params, "params"), ids, options)
+    if ids.leading_shape is None or recording() is Recording.ALL:
+        return column
+    return run_lookup("v3", *column)
+
+
+class _FusedLookups:
+    """Stands where TensorFlow's columns expect the module `embedding_ops`."""
+
+    def __init__(self, version: Literal["v1", "v2", "v3"]):
+        self._version = version
+
+    def safe_embedding_lookup_sparse(self, *args: Any, **kwargs: Any) -> Any:
+        if recording() is not Recording.NONE:
+            return _recorded(*args, is_safe=True, **kwargs)
+        kwargs["fusion_version"] = self._version
+        return deeprec_signatures.fused_safe_embedding_lookup_sparse(*args, **kwargs)
+
+    def embedding_lookup_sparse_v2(
+        self, params: Any, sp_ids: Any, sp_weights: Any, **kwargs: Any
+    ) -> Any:
+        if recording() is not Recording.NONE:
+            return _recorded(params, sp_ids, sp_weights, is_safe=False, **kwargs)
+        # Stock drops the rows after the last id, so that the columns of a batch differ in length.
+        # Its documentation allows zeros there as well, which is what the fused ops give.
+        lookup: Any = {
+            "v1": deeprec_signatures.fused_embedding_lookup_sparse,
+            "v2": deeprec_signatures.fused_embedding_lookup_sparse_v2,
+            "v3": deeprec_signatures.fused_embedding_lookup_sparse_v3,
+        }[self._version]
+        return lookup(params, sp_ids, sp_weights, fill_empty_row=False, **kwargs)
+
+
+class _CheckedLookups:
+    """As `_FusedLookups`, with stock's lookup beside the fused one. Never part of a group."""
+
+    def __init__(self, check: FusionCheck):
+        self._check = check
+
+    def safe_embedding_lookup_sparse(self, *args: Any, **kwargs: Any) -> Any:
+        kwargs["fusion_version"] = self._check
+        return deeprec_signatures.fused_safe_embedding_lookup_sparse(*args, **kwargs)
+
+    def embedding_lookup_sparse_v2(
+        self, params: Any, sp_ids: Any, sp_weights: Any, *, name: str, **how: Any
+    ) -> Any:
+        options = make_options(
+            how["combiner"], how["max_norm"], None, prune=False, fill_empty_row=False
+        )
+        return checked_lookup(self._check, params, sp_ids, sp_weights, options, name)
+
+
+def _fields(stock: Any) -> Any:
+    """The namedtuple of a stock column's fields, `do_fusion` and `group`.
+
+    As the first base of a column it replaces all that `collections.namedtuple` wrote for the
+    stock fields (`_make`, `_replace`, `__repr__`, pickling), which would fail on one more.
+    """
+    fields = (*stock._fields, "do_fusion", "group")
+    return namedtuple(f"Fused{stock.__name__}Fields", fields, defaults=(None,))
+
+
+@serialization.register_feature_column
+class FusedEmbeddingColumn(
+    LooksUpItsGroup,
+    _fields(fc_v2.EmbeddingColumn),  # type: ignore[misc]
+    fc_v2.EmbeddingColumn,
+):
+    """See `fused_embedding.feature_column.embedding_column`."""
+
+    def _get_dense_tensor_internal_helper(self, *args: Any) -> tf.Tensor:
+        stock = fc_v2.EmbeddingColumn._get_dense_tensor_internal_helper
+        return _with_lookups(stock, self.do_fusion)(self, *args)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """The column of `get_config`, which may be older than groups."""
+        return super().from_config({"group": None, **config}, *args, **kwargs)
+
+
+@serialization.register_feature_column
+class FusedSharedEmbeddingColumn(
+    LooksUpItsGroup,
+    _fields(fc_v2.SharedEmbeddingColumn),  # type: ignore[misc]
+    fc_v2.SharedEmbeddingColumn,
+):
+    """See `fused_embedding.feature_column.shared_embeddings`."""
+
+    def _get_dense_tensor_internal(self, *args: Any) -> tf.Tensor:
+        stock = fc_v2.SharedEmbeddingColumn._get_dense_tensor_internal
+        return _with_lookups(stock, self.do_fusion)(self, *args)
+
+
+class FusedSharedEmbeddingColumnV1(
+    RecordsItsGroup,
+    _fields(fc_v1._SharedEmbeddingColumn),  # type: ignore[misc]
+    fc_v1._SharedEmbeddingColumn,
+):
+    """See `fused_embedding.feature_column.shared_embedding_columns`."""
+
+    def _get_dense_tensor_internal(self, *args: Any, **kwargs: Any) -> tf.Tensor:
+        stock = fc_v1._SharedEmbeddingColumn._get_dense_tensor_internal
+        return _with_lookups(stock, self.do_fusion)(self, *args, **kwargs)
+
+
+_FUSED = {
+    fc_v2.EmbeddingColumn: FusedEmbeddingColumn,
+    fc_v2.SharedEmbeddingColumn: FusedSharedEmbeddingColumn,
+    fc_v1._SharedEmbeddingColumn: FusedSharedEmbeddingColumnV1,
+}

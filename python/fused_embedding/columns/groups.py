@@ -1,0 +1,171 @@
+"""Feature columns that are looked up together: lookups are recorded, then done in one op.
+
+While lookups are recorded, columns return what shall be looked up, `Column`, where they would
+return a tensor.
+"""
+
+import contextlib
+import contextvars
+import enum
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from fused_embedding.lookup.group import Column
+from fused_embedding.lookup.run import run_group
+from fused_embedding.variable.inference import inference
+
+
+class Recording(enum.Enum):
+    """Which lookups of columns with `do_fusion` return a `Column`."""
+
+    NONE = enum.auto()
+    MATRICES = enum.auto()  # of ids of rank 2
+    GROUPS = enum.auto()  # of ids of rank 2, of columns in a group
+    ALL = enum.auto()
+
+
+_recording = contextvars.ContextVar("recording", default=Recording.NONE)
+
+
+@contextlib.contextmanager
+def recording_lookups(recording: Recording = Recording.MATRICES) -> Iterator[None]:
+    """Lookups of columns with `do_fusion` return a `Column`: what would be looked up.
+
+    Args:
+        recording: Which lookups.
+
+    Yields:
+        Nothing.
+    """
+    token = _recording.set(recording)
+    try:
+        yield
+    finally:
+        _recording.reset(token)
+
+
+def recording() -> Recording:
+    """Which lookups are recorded in this context."""
+    return _recording.get()
+
+
+def group_of(column: Any) -> str | None:
+    """Name of the group that a feature column is looked up with; None: it is in none.
+
+    Args:
+        column: Any column.
+
+    Returns:
+        The name.
+    """
+    return column.group if getattr(column, "do_fusion", None) == "v3" else None
+
+
+def mode_of_keras(state_manager: Any, training: Any) -> contextlib.AbstractContextManager[Any]:
+    """The mode in which a layer of Keras 2 has its columns looked up.
+
+    Args:
+        state_manager: The layer's.
+        training: What the layer was called with.
+
+    Returns:
+        A context, in which tables stay as they are if the layer does not train.
+    """
+    # Keras passes a bool where it knows the mode, and 0 or a tensor where nobody has set one. Such
+    # a call trains, or a loop that leaves `training` out would never fill the table.
+    layer = getattr(state_manager, "_layer", None)
+    is_frozen = training is False or not getattr(layer, "trainable", True)
+    return inference() if is_frozen else contextlib.nullcontext()
+
+
+def unwrapped(column: Any) -> Any:
+    """The column that a layer of Keras holds, without what tracks it.
+
+    Args:
+        column: A feature column, maybe in a proxy.
+
+    Returns:
+        The feature column.
+    """
+    return getattr(column, "__wrapped__", column)
+
+
+class RecordsItsGroup:
+    """A column of `tf.compat.v1` with `group`."""
+
+    def _get_dense_tensor(self, *args: Any, **kwargs: Any) -> Any:
+        is_left_out = recording() is Recording.GROUPS and group_of(self) is None
+        stop = recording_lookups(Recording.NONE) if is_left_out else contextlib.nullcontext()
+        with stop:
+            return super()._get_dense_tensor(*args, **kwargs)  # type: ignore[misc]
+
+
+class LooksUpItsGroup(RecordsItsGroup):
+    """A column with `group`: the first of a group that a layer asks looks all of them up."""
+
+    def get_dense_tensor(
+        self, transformation_cache: Any, state_manager: Any, training: Any = None
+    ) -> Any:
+        """Returns what stock's method of this name returns."""
+        if group_of(self) is None or recording() is not Recording.NONE:
+            return super().get_dense_tensor(  # type: ignore[misc]
+                transformation_cache, state_manager
+            )
+        call = (transformation_cache, state_manager, training)
+        return _look_up(self, "get_dense_tensor", call)
+
+    def get_sequence_dense_tensor(
+        self, transformation_cache: Any, state_manager: Any, training: Any = None
+    ) -> Any:
+        """Returns what stock's method of this name returns."""
+        if group_of(self) is None or recording() is not Recording.NONE:
+            return super().get_sequence_dense_tensor(  # type: ignore[misc]
+                transformation_cache, state_manager
+            )
+        call = (transformation_cache, state_manager, training)
+        return _look_up(self, "get_sequence_dense_tensor", call)
+
+
+# By the cache of transformed features, of which a layer makes one for each of its calls.
+_looked_up: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+
+
+def _look_up(column: Any, method: str, call: tuple[Any, Any, Any]) -> Any:
+    """What `method` of a column returns in a `call` of a layer."""
+    transformation_cache, state_manager, training = call
+    results = _looked_up.setdefault(transformation_cache, {})
+    key = (state_manager, method, column)
+    if key not in results:
+        columns = _members(column, state_manager)
+        with mode_of_keras(state_manager, training):
+            with recording_lookups(Recording.ALL):
+                recorded = [
+                    getattr(c, method)(transformation_cache, state_manager, training=training)
+                    for c in columns
+                ]
+            tensors = _run(recorded)
+        keys = [(state_manager, method, c) for c in columns]
+        results.update(zip(keys, tensors, strict=True))
+    return results[key]
+
+
+def _members(column: Any, state_manager: Any) -> list[Any]:
+    """The columns of a layer that are in the group of one of them."""
+    layer = getattr(state_manager, "_layer", None)
+    columns = [unwrapped(c) for c in getattr(layer, "_feature_columns", [])]
+    members = [c for c in columns if group_of(c) == group_of(column)]
+    return members if column in members else [column]
+
+
+def _run(recorded: list[Any]) -> list[Any]:
+    """Recorded results of columns, a `Column` or the pair of one and the lengths, with tensors."""
+    pairs = [isinstance(result, tuple) and not isinstance(result, Column) for result in recorded]
+    lookups = [r.dense_tensor if pair else r for r, pair in zip(recorded, pairs, strict=True)]
+    tensors: list[tf.Tensor] = run_group(lookups)
+    return [
+        result._replace(dense_tensor=tensor) if pair else tensor
+        for result, pair, tensor in zip(recorded, pairs, tensors, strict=True)
+    ]

@@ -1,0 +1,1 @@
+"""APIs of other embedding libraries: each is a door to EmbeddingVariables."""

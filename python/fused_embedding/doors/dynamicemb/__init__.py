@@ -1,0 +1,1 @@
+"""NVIDIA's DynamicEmb API on EmbeddingVariables; `fe.dynamicemb` is its face."""

@@ -1,0 +1,297 @@
+"""Dump and load of tables, in files that `np.fromfile` reads.
+
+    PATH/model/TABLE_emb_keys.rank_0.world_size_1           [n] int64
+    PATH/model/TABLE_emb_values.rank_0.world_size_1         [n, dim] float32
+    PATH/model/TABLE_emb_scores.rank_0.world_size_1         [n] int64 frequencies, of LFU tables
+    PATH/model/TABLE_opt_SLOT_keys.rank_0.world_size_1      [n] int64, each optimizer state likewise
+    PATH/model/TABLE_opt_SLOT_values.rank_0.world_size_1    [n, width] float32
+    PATH/model/TABLE_opt_args.json                          what the states are
+
+TABLE and SLOT are names with "/" and other characters that files do not have as `%2F`.
+"""
+
+import glob
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import numpy as np
+import tensorflow as tf
+
+from fused_embedding.checkpoint.arrays import check_fits, read_arrays, replace_arrays
+from fused_embedding.checkpoint.new_folder import new_folder
+from fused_embedding.variable.embedding_variable import EmbeddingVariable
+from fused_embedding.variable.partitions import PartitionedEmbeddingVariable
+from fused_embedding.variable.scope import EMBEDDING_VARIABLES
+
+_COLLECTION = "model"  # the one that there is: DynamicEmb's name for the model that was given
+_ONE_RANK = ".rank_0.world_size_1"
+
+TableNames = Mapping[str, Sequence[str]] | Sequence[str] | None
+Parts = list[EmbeddingVariable]
+
+
+class _Slot(NamedTuple):
+    """What an optimizer keeps beside each value: `name`, numbers a row, what they start as."""
+
+    name: str
+    width: int
+    initial: float
+
+
+# --- Which tables ---
+
+
+def _variables_of(model: Any) -> list[Any]:
+    if isinstance(model, tf.Graph):
+        return model.get_collection(EMBEDDING_VARIABLES)
+    try:
+        return list(tf.train.TrackableView(model).descendants())
+    except (AttributeError, TypeError, ValueError) as error:
+        raise TypeError(
+            f"model must be what tf.train.Checkpoint takes (a tf.Module, a Keras model, a table) "
+            f"or a tf.Graph, got {model!r}"
+        ) from error
+
+
+def _tables_of(model: Any) -> dict[str, Parts]:
+    """All partitions of the tables of a model, by the tables' names."""
+    found: dict[str, dict[int, EmbeddingVariable]] = {}
+    for variable in _variables_of(model):
+        is_partitioned = isinstance(variable, PartitionedEmbeddingVariable)
+        for part in list(variable) if is_partitioned else [variable]:
+            if isinstance(part, EmbeddingVariable):
+                parts = found.setdefault(part.partition.whole_name, {})
+                if parts.setdefault(part.partition.index, part) is not part:
+                    raise ValueError(
+                        f"the model has two tables of the name {part.partition.whole_name!r}, "
+                        "after which files are named; give each its own"
+                    )
+    if not found:
+        raise ValueError(f"model has no EmbeddingVariables, got {model!r}; track them in it")
+    return {name: [parts[index] for index in sorted(parts)] for name, parts in found.items()}
+
+
+def _selected(model: Any, table_names: TableNames) -> dict[str, Parts]:
+    tables = _tables_of(model)
+    if table_names is None:
+        return tables
+    if isinstance(table_names, Mapping):
+        if set(table_names) != {_COLLECTION}:
+            raise ValueError(
+                f"table_names has the collections {sorted(table_names)}, but there is one: "
+                f"{_COLLECTION!r}"
+            )
+        table_names = table_names[_COLLECTION]
+    if isinstance(table_names, str):
+        raise TypeError(f"table_names must be a list or a dict of one, got {table_names!r}")
+    unknown = sorted(set(table_names) - set(tables))
+    if unknown:
+        raise ValueError(f"model has no tables {unknown}; it has {sorted(tables)}")
+    return {name: tables[name] for name in table_names}
+
+
+def _check_group(pg: Any) -> None:
+    if pg is not None:
+        raise ValueError(f"pg = {pg!r} was given, but there are no process groups; leave it out")
+
+
+# --- Dump ---
+
+
+def dump(
+    path: str, model: Any, table_names: TableNames = None, optim: bool = False, pg: Any = None
+) -> None:
+    """Writes tables, and what optimizers keep in them, as files of plain numbers.
+
+    Tables are copied in memory one at a time. Not written are versions, what filters count, and how
+    first values are drawn: use tf.train.Checkpoint to go on training bit by bit.
+
+    Args:
+        path: A folder that is not there yet, or empty.
+        model: What has the tables: anything that tf.train.Checkpoint tracks, as a tf.Module, a
+            Keras model or a table; or a tf.Graph, inside `with session.as_default()`.
+        table_names: Names of the tables to write, or `{"model": names}`; None: all.
+        optim: Whether to write what optimizers keep.
+        pg: Must be None.
+
+    Raises:
+        FileExistsError: If `path` is not empty.
+        ValueError: If the model has no such tables, or values are float64, which files lack.
+        TypeError: If `model` is none.
+    """
+    _check_group(pg)
+    tables = _selected(model, table_names)
+    for name, parts in tables.items():
+        if parts[0].dtype == tf.float64:
+            raise ValueError(
+                f"the table {name!r} is float64, of which files of float32 would lose digits; use "
+                "tf.train.Checkpoint"
+            )
+    with new_folder(path) as unfinished:
+        os.mkdir(os.path.join(unfinished, _COLLECTION))
+        for name, parts in tables.items():
+            _dump_table(_stem(os.path.join(unfinished, _COLLECTION), name), parts, optim)
+
+
+def _stem(folder: str, table: str) -> str:
+    """What the paths of a table's files start with."""
+    return os.path.join(folder, quote(table, safe=""))
+
+
+def _state(slot: _Slot) -> str:
+    """What the files of an optimizer state are called."""
+    return f"opt_{quote(slot.name, safe='')}"
+
+
+def _has_scores(part: EmbeddingVariable) -> bool:
+    return part.table_attributes["eviction"] == "lfu"
+
+
+def _dump_table(stem: str, parts: Parts, optim: bool) -> None:
+    arrays = read_arrays(parts)
+    _write(f"{stem}_emb_keys", arrays["keys"])
+    _write(f"{stem}_emb_values", arrays["values"].astype(np.float32))
+    if _has_scores(parts[0]):
+        _write(f"{stem}_emb_scores", arrays["frequencies"])
+    if not optim:
+        return
+    columns = (arrays[f"slot_{column}"].tolist() for column in ("names", "widths", "initials"))
+    slots = [_Slot(name.decode(), *rest) for name, *rest in zip(*columns, strict=True)]
+    first = 0
+    for slot in slots:
+        _write(f"{stem}_{_state(slot)}_keys", arrays["keys"])
+        values = arrays["slots"][:, first : first + slot.width].astype(np.float32)
+        _write(f"{stem}_{_state(slot)}_values", values)
+        first += slot.width
+    with open(f"{stem}_opt_args.json", "w") as file:
+        json.dump({"slots": [slot._asdict() for slot in slots]}, file, indent=4)
+
+
+def _write(path: str, array: np.ndarray) -> None:
+    with open(path + _ONE_RANK, "wb") as file:
+        file.write(np.ascontiguousarray(array).tobytes())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+# --- Load ---
+
+
+def load(
+    path: str, model: Any, table_names: TableNames = None, optim: bool = False, pg: Any = None
+) -> None:
+    """Replaces the content of tables by that of files of `dump`, or of NVIDIA's DynamicEmbDump.
+
+    All files are checked before a table changes. Keys that are not in the files start anew.
+
+    Args:
+        path: The folder.
+        model: What has the tables: anything that tf.train.Checkpoint tracks, as a tf.Module, a
+            Keras model or a table; or a tf.Graph, inside `with session.as_default()`.
+        table_names: Names of the tables to load, or `{"model": names}`; None: all.
+        optim: Whether to read what optimizers keep; else that starts anew. Files of `dump` only.
+        pg: Must be None.
+
+    Raises:
+        FileNotFoundError: If a table has no files there.
+        ValueError: If files are not of such tables, or cut off, or the model has no such tables.
+        TypeError: If `model` is none.
+    """
+    _check_group(pg)
+    tables = _selected(model, table_names)
+    contents = [_load_table(path, name, parts[0], optim) for name, parts in tables.items()]
+    for parts, arrays in zip(tables.values(), contents, strict=True):
+        replace_arrays(parts, arrays)
+
+
+def _load_table(path: str, name: str, part: EmbeddingVariable, optim: bool) -> dict[str, Any]:
+    """Arrays of the content of one table."""
+    stem, ranks = _find(path, name)
+    keys = _read(f"{stem}_emb_keys", ranks, np.int64, 1)[:, 0]
+    if len(np.unique(keys)) != len(keys):
+        raise ValueError(f"{stem}_emb_keys{ranks[0]} and its other ranks have a key twice")
+    check_fits(part, len(keys), f"{stem}_emb_keys")
+    values = _read(f"{stem}_emb_values", ranks, np.float32, part.embedding_dim, len(keys))
+    arrays = {"keys": keys, "values": values.astype(part.dtype.as_numpy_dtype)}
+    if _has_scores(part):
+        scores = _read(f"{stem}_emb_scores", ranks, np.int64, 1, len(keys))
+        arrays["frequencies"] = scores[:, 0]
+    return {**arrays, **_load_slots(stem, ranks, part, keys)} if optim else arrays
+
+
+def _load_slots(
+    stem: str, ranks: list[str], part: EmbeddingVariable, keys: np.ndarray
+) -> dict[str, np.ndarray]:
+    try:
+        with open(f"{stem}_opt_args.json") as file:
+            slots = [_Slot(**slot) for slot in json.load(file)["slots"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{stem}_opt_args.json, which says what optimizers keep, is missing or not of "
+            f"fe.dynamicemb.dump(..., optim=True): {error}; pass optim=False"
+        ) from error
+    columns = [np.zeros([len(keys), 0], np.float32)]
+    for slot in slots:
+        prefix = f"{stem}_{_state(slot)}"
+        if not np.array_equal(_read(f"{prefix}_keys", ranks, np.int64, 1)[:, 0], keys):
+            raise ValueError(
+                f"{prefix}_keys{ranks[0]} has other keys than {stem}_emb_keys{ranks[0]}"
+            )
+        columns.append(_read(f"{prefix}_values", ranks, np.float32, slot.width, len(keys)))
+    return {
+        "slots": np.concatenate(columns, axis=1).astype(part.slot_dtype.as_numpy_dtype),
+        "slot_names": np.array([slot.name.encode() for slot in slots], np.bytes_),
+        "slot_widths": np.array([slot.width for slot in slots], np.int64),
+        "slot_initials": np.array([slot.initial for slot in slots], np.float64),
+    }
+
+
+def _find(path: str, name: str) -> tuple[str, list[str]]:
+    """What a table's paths start with, and what they end with, for each rank that dumped it."""
+    pattern = _stem(os.path.join(glob.escape(path), "*"), name)  # a stem has no wildcards
+    found = sorted(glob.glob(f"{pattern}_emb_keys.rank_*"))
+    stems = {one.rpartition("_emb_keys.rank_")[0] for one in found}
+    if len(stems) != 1:
+        raise FileNotFoundError(
+            f"the table {name!r} needs the files COLLECTION/{quote(name, safe='')}_emb_keys.rank_* "
+            f"of one collection in {path!r}, which has {len(stems)}"
+        )
+    (stem,) = stems
+    world_size = len(found)
+    ranks = [f".rank_{rank}.world_size_{world_size}" for rank in range(world_size)]
+    if {one.removeprefix(f"{stem}_emb_keys") for one in found} != set(ranks):
+        raise ValueError(f"{found} are not the files of all ranks of one dump; copy all of them")
+    return stem, ranks
+
+
+def _read(
+    path: str, ranks: list[str], dtype: Any, width: int, num_rows: int | None = None
+) -> np.ndarray:
+    """`[n, width]` numbers of all ranks."""
+    row_bytes = width * np.dtype(dtype).itemsize
+    columns = []
+    for rank in ranks:
+        if not os.path.exists(path + rank):
+            raise ValueError(f"{path + rank} is missing; copy all files of a dump")
+        size = os.path.getsize(path + rank)
+        if size % row_bytes:
+            raise ValueError(
+                f"{path + rank} has {size} bytes, but rows of {width} {np.dtype(dtype).name} have "
+                f"{row_bytes}: it is cut off, or of a table of another dim"
+            )
+        columns.append(np.fromfile(path + rank, dtype).reshape(-1, width))
+    joined = np.concatenate(columns)
+    if num_rows not in (None, len(joined)):
+        raise ValueError(
+            f"{path + ranks[0]} and its other ranks have {len(joined)} rows of {width} numbers, "
+            f"but there are {num_rows} keys: it is cut off, or of a table of another dim"
+        )
+    return joined
+
+
+# DynamicEmb's names.
+DynamicEmbDump = dump
+DynamicEmbLoad = load

@@ -1,0 +1,220 @@
+"""`fe.explain`: which lookup takes which path, and why."""
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from fused_embedding.columns.fused_column import is_embedding_column, resolve_fusion
+from fused_embedding.columns.keyed_column import categorical_column_of_table
+from fused_embedding.lookup.fusion_check import FusionCheck
+from fused_embedding.ops.path_notes import CHECK, REASON
+
+_PATH_OF_OP = {
+    "FusedEmbeddingSparsePostLookUp": "v1",
+    "FusedEmbeddingSparsePostLookUpV2": "v2",
+    "FusedEmbeddingGroupLookup": "v3",
+    "FusedEmbeddingResourceGroupLookup": "v3",
+    "EmbeddingVariableGroupLookup": "v3",
+}
+_STOCK_REDUCTIONS = ("SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN")
+# What stands between stock's rows of distinct ids and their sum, where they have weights.
+_BETWEEN = (
+    *("Cast", "DynamicPartition", "DynamicStitch", "Gather", "GatherV2", "Identity"),
+    *("Maximum", "Mul", "ParallelDynamicStitch", "RealDiv", "Reshape", "ResourceGather", "Unique"),
+)
+
+
+class Lookup(NamedTuple):
+    """One lookup op.
+
+    Attributes:
+        name: Its scope in the graph, or the name of its column.
+        path: "v1", "v2", "v3", "stock", or "check" with a fused lookup and stock's.
+        num_columns: How many columns the op looks up.
+        why: Why it takes this path.
+    """
+
+    name: str
+    path: str
+    num_columns: int
+    why: str
+
+
+class Explanation(list[Lookup]):
+    """The lookups; as a string, a table of them."""
+
+    def __str__(self) -> str:
+        rows = [("lookup", "path", "columns", "why")]
+        rows += [(o.name, o.path, str(o.num_columns), o.why) for o in self]
+        widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        return "\n".join(lines if self else ["no sparse embedding lookup was found"])
+
+
+def explain(graph_or_columns: Any) -> Explanation:
+    """Prints which lookup takes which path and why.
+
+    Of a graph it tells what is in it, each function once however often it is called. Of columns it
+    tells what they ask for, as their tables are not there yet.
+
+    Args:
+        graph_or_columns: A tf.Graph, GraphDef or concrete function, an embedding column, a list of
+            columns, or a Keras 2 model with `DenseFeatures`.
+
+    Returns:
+        What was printed.
+
+    Raises:
+        TypeError: If it is something else.
+
+    >>> table = tf.Variable(tf.zeros([10, 4]))
+    >>> @tf.function
+    ... def look_up(ids):
+    ...     return fe.nn.fused_safe_embedding_lookup_sparse(table, ids, name="user")
+    >>> ids = tf.sparse.from_dense([[1, 2], [3, 0]])
+    >>> lookups = fe.explain(look_up.get_concrete_function(ids))
+    lookup  path  columns  why
+    user    v3    1        one op can do it
+    """
+    definition = _graph_def(graph_or_columns)
+    if definition is not None:
+        explanation = Explanation(_of_graph(definition))
+    else:
+        explanation = Explanation(_of_columns(_columns(graph_or_columns)))
+    print(explanation)
+    return explanation
+
+
+def _graph_def(value: Any) -> tf.compat.v1.GraphDef | None:
+    value = getattr(value, "graph", value)  # of a concrete function
+    if isinstance(value, tf.compat.v1.GraphDef):
+        return value
+    return value.as_graph_def() if isinstance(value, tf.Graph) else None
+
+
+def _columns(value: Any) -> list[Any]:
+    if isinstance(value, tf.Module):  # a Keras 2 layer or model
+        layers = [value, *value.submodules]
+        of_layers = (getattr(layer, "_feature_columns", None) or () for layer in layers)
+        return list(itertools.chain.from_iterable(of_layers))
+    columns = [value] if _is_column(value) else value
+    if isinstance(columns, dict):
+        columns = columns.values()
+    if not isinstance(columns, Iterable) or isinstance(columns, str | bytes):
+        raise TypeError(
+            "graph_or_columns must be a tf.Graph, a GraphDef, a concrete function, feature columns "
+            f"or a Keras 2 model, got {type(value)}; a tf.function has get_concrete_function"
+        )
+    columns = list(columns)
+    if not all(map(_is_column, columns)):
+        raise TypeError(f"graph_or_columns must hold feature columns and nothing else: {columns}")
+    return columns
+
+
+def _is_column(value: Any) -> bool:
+    return hasattr(value, "parse_example_spec") or hasattr(value, "_parse_example_spec")
+
+
+def _of_columns(columns: list[Any]) -> Iterator[Lookup]:
+    columns = [column for column in columns if is_embedding_column(column)]
+    groups = [_group(column) for column in columns]
+    for column, group in zip(columns, groups, strict=True):
+        path, why = _path_of_column(column)
+        if group is not None:
+            num_others = groups.count(group) - 1
+            why += f"; fe.feature_column.input_layer: one op with {num_others} other columns"
+        yield Lookup(column.name, path, 1, why)
+
+
+def _group(column: Any) -> Any:
+    """What columns of one op in `fe.feature_column.input_layer` have in common; None: no op."""
+    if isinstance(_version(column), FusionCheck):
+        return None
+    creator = getattr(column, "shared_embedding_column_creator", None)
+    is_safe = getattr(creator, "_use_safe_embedding_lookup", None)
+    is_safe = column.use_safe_embedding_lookup if is_safe is None else is_safe
+    return is_safe, _has_embedding_variable(column)
+
+
+def _version(column: Any) -> Any:
+    return resolve_fusion(getattr(column, "do_fusion", None))
+
+
+def _has_embedding_variable(column: Any) -> bool:
+    return categorical_column_of_table(column.categorical_column) is not None
+
+
+def _path_of_column(column: Any) -> tuple[str, str]:
+    version = _version(column)
+    if version is None:
+        return "stock", "its do_fusion is not set"
+    if isinstance(version, FusionCheck):
+        return "check", version.describe()
+    if version != "v3":
+        return version, f"do_fusion = {column.do_fusion!r}"
+    return "v3", "v2 if its table is divided into shards or in another task"
+
+
+def _of_graph(definition: tf.compat.v1.GraphDef) -> Iterator[Lookup]:
+    functions = {f.signature.name: f.node_def for f in definition.library.function}
+    waiting, seen = [definition.node], set()
+    while waiting:
+        nodes = {node.name: node for node in waiting.pop(0)}
+        for node in nodes.values():
+            lookup = _lookup_of(node, nodes)
+            if lookup is not None:
+                yield lookup
+            for name in () if CHECK in node.attr else _called(node):
+                if name in functions and name not in seen:
+                    seen.add(name)
+                    waiting.append(functions[name])
+
+
+def _called(node: Any) -> Iterator[str]:
+    """Names of functions that a node calls."""
+    for attr in node.attr.values():
+        yield attr.func.name
+        yield from (function.name for function in attr.list.func)
+
+
+def _lookup_of(node: Any, nodes: dict[str, Any]) -> Lookup | None:
+    """The lookup whose last op `node` is."""
+    name = node.name.rpartition("/")[0] or node.name
+    reason, check = _note(node, REASON), _note(node, CHECK)
+    path = _PATH_OF_OP.get(node.op)
+    if path == "v3":
+        return Lookup(name, path, node.attr["num_columns"].i, "one op can do it")
+    if path is not None:
+        return Lookup(name, path, 1, reason or f'"{path}" was asked for')
+    if node.op in ("If", "StatelessIf") and check:
+        return Lookup(name, "check", 1, check)
+    if _ends_stock_lookup(node, nodes):
+        return Lookup(name, "stock", 1, reason or "it is called as a function of stock TensorFlow")
+    return None
+
+
+def _note(node: Any, attribute: str) -> str:
+    return node.attr[attribute].s.decode() if attribute in node.attr else ""
+
+
+def _ends_stock_lookup(node: Any, nodes: dict[str, Any]) -> bool:
+    if node.op.removesuffix("WithNumSegments") in _STOCK_REDUCTIONS:
+        return True
+    return node.op == "SegmentSum" and _comes_from_unique(node, nodes)
+
+
+def _comes_from_unique(node: Any, nodes: dict[str, Any]) -> bool:
+    """Whether what is summed are rows of distinct ids."""
+    waiting, seen = [node.input[0]], set()
+    while waiting:
+        name = waiting.pop().split(":")[0]
+        node = nodes.get(name)
+        if name in seen or node is None or node.op not in _BETWEEN:
+            continue
+        if node.op == "Unique":
+            return True
+        seen.add(name)
+        waiting += node.input
+    return False

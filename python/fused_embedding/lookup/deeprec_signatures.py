@@ -1,0 +1,290 @@
+"""Fused sparse embedding lookups with the signatures of DeepRec's functions.
+
+The results are those of `tf.nn.safe_embedding_lookup_sparse`, forward and gradient. The gradient of
+a table is `tf.IndexedSlices` whose ids are distinct, in the order of their first occurrence.
+"""
+
+import numbers
+from typing import Any, Literal
+
+import tensorflow as tf
+
+from fused_embedding.lookup.checked import checked_lookup
+from fused_embedding.lookup.fusion_check import FusionCheck, as_check
+from fused_embedding.lookup.ids import as_sparse_ids
+from fused_embedding.lookup.options import LookupOptions, make_options
+from fused_embedding.lookup.run import BEST, LOOKUPS, run_lookup
+from fused_embedding.lookup.tables import as_shards
+
+Combiner = Literal["sum", "mean", "sqrtn"]
+PartitionStrategy = Literal["div", "mod", "mod_ev", "hash"]
+
+
+def _none_if_negative(default_id: Any) -> Any:
+    """DeepRec's default_id: a negative one is none."""
+    return None if isinstance(default_id, numbers.Integral) and default_id < 0 else default_id
+
+
+def _reject_blocknums(blocknums: Any) -> None:
+    if blocknums is not None:
+        raise NotImplementedError(
+            "blocknums tells how many blocks of a dynamic-dimension embedding variable each id "
+            f"reads, and there is no such variable yet, got {blocknums}; pass None"
+        )
+
+
+def _unsafe_options(
+    combiner: Any,
+    max_norm: float | None,
+    default_id: Any,
+    partition_strategy: Any,
+    prune: bool,
+    fill_empty_row: bool,
+) -> LookupOptions:
+    """Options of a lookup that is not safe by itself."""
+    return make_options(
+        combiner,
+        max_norm,
+        _none_if_negative(default_id),
+        partition_strategy=partition_strategy,
+        prune=bool(prune),
+        fill_empty_row=bool(fill_empty_row),
+    )
+
+
+def fused_safe_embedding_lookup_sparse(
+    embedding_weights: Any,
+    sparse_ids: tf.SparseTensor | tf.RaggedTensor,
+    sparse_weights: Any = None,
+    combiner: Combiner = "mean",
+    default_id: int | None = None,
+    name: str | None = None,
+    partition_strategy: PartitionStrategy = "div",
+    max_norm: float | None = None,
+    prune: bool = True,
+    blocknums: Any = None,
+    fusion_version: Literal["v1", "v2", "v3", "check"] | FusionCheck = BEST,
+) -> tf.Tensor:
+    """Embeddings of sparse ids, combined row by row; empty rows and invalid ids are dealt with.
+
+    Works in TF1 sessions, in `tf.function` and eagerly. Rows of `sparse_ids` may come in any order.
+
+    Args:
+        embedding_weights: The table, `[num_ids, dim]`, float32, float64, float16 or bfloat16: a
+            tensor, a tf.Variable, or its shards as a list, PartitionedVariable or ShardedVariable.
+            Variables are read in place, never copied.
+        sparse_ids: int32 or int64 ids: a SparseTensor of rank 2 or more, or a RaggedTensor of rank
+            2. Ids < 0 are invalid.
+        sparse_weights: Weight of each id, of the type of `sparse_ids` or a `[nnz]` tensor; None:
+            all 1. Ids with a weight that is not > 0 are dropped unless `combiner` is "sum".
+        combiner: "sum": sum(w e). "mean": sum(w e) / sum(w). "sqrtn": sum(w e) / sqrt(sum(w^2)).
+        default_id: Id whose embedding empty rows get; None or negative: zeros.
+        name: Name of the op.
+        partition_strategy: How shards divide the ids: "div", "mod", "mod_ev" or "hash".
+        max_norm: L2 norm that each embedding is clipped to before it is combined; None: off.
+        prune: Whether invalid ids are dropped. Where they are not, they are an error.
+        blocknums: For dynamic-dimension variables, which do not exist yet; must be None.
+        fusion_version: "v3", which does all in one op where the table is in one piece and on the
+            device of the ids, and is "v2" elsewhere; "v2"; or the slower "v1", which reads a row
+            for each id, repeated or not. "check" or an `fe.FusionCheck`: "v3", with stock's lookup
+            beside it on one step in N.
+
+    Returns:
+        `[..., dim]` combined embeddings of the table's dtype: the dense shape of `sparse_ids`
+        without its last dimension, then the shape of a row.
+
+    Raises:
+        ValueError: For an unknown combiner, strategy or version, a max_norm that is not > 0, no
+            table, or shards that differ.
+        TypeError: For ids that are not sparse, and for dtypes that are not supported.
+        NotImplementedError: If `blocknums` is given.
+        tf.errors.InvalidArgumentError: For an id outside the table, a row outside the dense shape,
+            or weights that are not as many as ids.
+
+    Source: the definition of `tf.nn.safe_embedding_lookup_sparse`.
+
+    >>> table = tf.Variable([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    >>> ids = tf.sparse.from_dense([[1, 2], [0, 0], [2, 0]])
+    >>> fe.nn.fused_safe_embedding_lookup_sparse(table, ids, combiner="sum").numpy().tolist()
+    [[8.0, 10.0], [0.0, 0.0], [5.0, 6.0]]
+    """
+    # lizard forgives(length): mostly docstring
+    _reject_blocknums(blocknums)
+    check = as_check(fusion_version)
+    if check is None and fusion_version not in LOOKUPS:
+        raise ValueError(
+            f"fusion_version must be one of {', '.join(LOOKUPS)}, check, got {fusion_version}"
+        )
+    options = make_options(
+        combiner,
+        max_norm,
+        _none_if_negative(default_id),
+        partition_strategy=partition_strategy,
+        prune=bool(prune),
+    )
+    if check is not None:
+        return checked_lookup(check, embedding_weights, sparse_ids, sparse_weights, options, name)
+    with tf.compat.v1.name_scope(name, "fused_safe_embedding_lookup_sparse"):
+        shards = as_shards(embedding_weights, "embedding_weights")
+        ids = as_sparse_ids(sparse_ids, sparse_weights, "sparse_ids")
+        return run_lookup(fusion_version, shards, ids, options)  # type: ignore[arg-type]
+
+
+def fused_embedding_lookup_sparse(
+    params: Any,
+    sp_ids: tf.SparseTensor | tf.RaggedTensor,
+    sparse_weights: Any = None,
+    partition_strategy: PartitionStrategy | None = None,
+    name: str | None = None,
+    combiner: Combiner | None = None,
+    max_norm: float | None = None,
+    default_id: int | None = None,
+    prune_invalid_ids: bool = False,
+    fill_empty_row: bool = True,
+    blocknums: Any = None,
+) -> tf.Tensor:
+    """The v1 fused lookup, with DeepRec's signature. `..._v2` is the faster one.
+
+    Args:
+        params: The table, `[num_ids, dim]`, float32, float64, float16 or bfloat16: a tensor, a
+            tf.Variable, an EmbeddingVariable, or its shards as a list, PartitionedVariable or
+            ShardedVariable. Variables are read in place, never copied.
+        sp_ids: int32 or int64 ids: a SparseTensor of rank 2 or more, or a RaggedTensor of rank 2.
+        sparse_weights: Weight of each id, of the type of `sp_ids` or a `[nnz]` tensor; None: all 1.
+        partition_strategy: How shards divide the ids: "div", "mod", "mod_ev" or "hash"; None means
+            "div".
+        name: Name of the op.
+        combiner: "sum": sum(w e). "mean": sum(w e) / sum(w). "sqrtn": sum(w e) / sqrt(sum(w^2)).
+            None means "mean".
+        max_norm: L2 norm that each embedding is clipped to before it is combined; None: off.
+        default_id: Id whose embedding empty rows get; None or negative: zeros.
+        prune_invalid_ids: Whether ids < 0 are dropped, and ids with a weight that is not > 0 unless
+            `combiner` is "sum". Where ids < 0 are not dropped, they are an error.
+        fill_empty_row: Whether empty rows get `default_id`. Where not, they are zero.
+        blocknums: For dynamic-dimension variables, which do not exist yet; must be None.
+
+    Returns:
+        `[..., dim]` combined embeddings of the table's dtype: the dense shape of `sp_ids` without
+        its last dimension, then the shape of a row.
+
+    Raises:
+        ValueError: For an unknown combiner or strategy, a max_norm that is not > 0, no table, or
+            shards that differ.
+        TypeError: For ids that are not sparse, and for dtypes that are not supported.
+        NotImplementedError: If `blocknums` is given.
+        tf.errors.InvalidArgumentError: For an id outside the table, a row outside the dense shape,
+            or weights that are not as many as ids.
+    """
+    _reject_blocknums(blocknums)
+    options = _unsafe_options(
+        combiner, max_norm, default_id, partition_strategy, prune_invalid_ids, fill_empty_row
+    )
+    with tf.compat.v1.name_scope(name, "fused_embedding_lookup_sparse"):
+        shards = as_shards(params, "params")
+        return run_lookup("v1", shards, as_sparse_ids(sp_ids, sparse_weights, "sp_ids"), options)
+
+
+def fused_embedding_lookup_sparse_v2(
+    params: Any,
+    sp_ids: tf.SparseTensor | tf.RaggedTensor,
+    sparse_weights: Any = None,
+    partition_strategy: PartitionStrategy | None = None,
+    name: str | None = None,
+    combiner: Combiner | None = None,
+    max_norm: float | None = None,
+    default_id: int | None = None,
+    prune: bool = False,
+    fill_empty_row: bool = True,
+    blocknums: Any = None,
+) -> tf.Tensor:
+    """The v2 fused lookup, with DeepRec's signature: each distinct id is read once.
+
+    Args:
+        params: The table, `[num_ids, dim]`, float32, float64, float16 or bfloat16: a tensor, a
+            tf.Variable, an EmbeddingVariable, or its shards as a list, PartitionedVariable or
+            ShardedVariable. Variables are read in place, never copied.
+        sp_ids: int32 or int64 ids: a SparseTensor of rank 2 or more, or a RaggedTensor of rank 2.
+        sparse_weights: Weight of each id, of the type of `sp_ids` or a `[nnz]` tensor; None: all 1.
+        partition_strategy: How shards divide the ids: "div", "mod", "mod_ev" or "hash"; None means
+            "div".
+        name: Name of the op.
+        combiner: "sum": sum(w e). "mean": sum(w e) / sum(w). "sqrtn": sum(w e) / sqrt(sum(w^2)).
+            None means "mean".
+        max_norm: L2 norm that each embedding is clipped to before it is combined; None: off.
+        default_id: Id whose embedding empty rows get; None or negative: zeros.
+        prune: Whether ids < 0 are dropped, and ids with a weight that is not > 0 unless `combiner`
+            is "sum". Where ids < 0 are not dropped, they are an error.
+        fill_empty_row: Whether empty rows get `default_id`. Where not, they are zero.
+        blocknums: For dynamic-dimension variables, which do not exist yet; must be None.
+
+    Returns:
+        `[..., dim]` combined embeddings of the table's dtype: the dense shape of `sp_ids` without
+        its last dimension, then the shape of a row.
+
+    Raises:
+        ValueError: For an unknown combiner or strategy, a max_norm that is not > 0, no table, or
+            shards that differ.
+        TypeError: For ids that are not sparse, and for dtypes that are not supported.
+        NotImplementedError: If `blocknums` is given.
+        tf.errors.InvalidArgumentError: For an id outside the table, a row outside the dense shape,
+            or weights that are not as many as ids.
+    """
+    _reject_blocknums(blocknums)
+    options = _unsafe_options(
+        combiner, max_norm, default_id, partition_strategy, prune, fill_empty_row
+    )
+    with tf.compat.v1.name_scope(name, "fused_embedding_lookup_sparse_v2"):
+        shards = as_shards(params, "params")
+        return run_lookup("v2", shards, as_sparse_ids(sp_ids, sparse_weights, "sp_ids"), options)
+
+
+def fused_embedding_lookup_sparse_v3(
+    params: Any,
+    sp_ids: tf.SparseTensor | tf.RaggedTensor,
+    sparse_weights: Any = None,
+    partition_strategy: PartitionStrategy | None = None,
+    name: str | None = None,
+    combiner: Combiner | None = None,
+    max_norm: float | None = None,
+    default_id: int | None = None,
+    prune: bool = False,
+    fill_empty_row: bool = True,
+) -> tf.Tensor:
+    """The v3 fused lookup: one op from ids to combined rows, which reads the table in place.
+
+    It is `..._v2` where the table is divided into shards or is in another task.
+
+    Args:
+        params: The table, `[num_ids, dim]`, float32, float64, float16 or bfloat16: a tensor, a
+            tf.Variable, an EmbeddingVariable, or its shards as a list, PartitionedVariable or
+            ShardedVariable. Variables are read in place, never copied.
+        sp_ids: int32 or int64 ids: a SparseTensor of rank 2 or more, or a RaggedTensor of rank 2.
+        sparse_weights: Weight of each id, of the type of `sp_ids` or a `[nnz]` tensor; None: all 1.
+        partition_strategy: How shards divide the ids: "div", "mod", "mod_ev" or "hash"; None means
+            "div".
+        name: Name of the op.
+        combiner: "sum": sum(w e). "mean": sum(w e) / sum(w). "sqrtn": sum(w e) / sqrt(sum(w^2)).
+            None means "mean".
+        max_norm: L2 norm that each embedding is clipped to before it is combined; None: off.
+        default_id: Id whose embedding empty rows get; None or negative: zeros.
+        prune: Whether ids < 0 are dropped, and ids with a weight that is not > 0 unless `combiner`
+            is "sum". Where ids < 0 are not dropped, they are an error.
+        fill_empty_row: Whether empty rows get `default_id`. Where not, they are zero.
+
+    Returns:
+        `[..., dim]` combined embeddings of the table's dtype: the dense shape of `sp_ids` without
+        its last dimension, then the shape of a row.
+
+    Raises:
+        ValueError: For an unknown combiner or strategy, a max_norm that is not > 0, no table, or
+            shards that differ.
+        TypeError: For ids that are not sparse, and for dtypes that are not supported.
+        tf.errors.InvalidArgumentError: For an id outside the table, a row outside the dense shape,
+            or weights that are not as many as ids.
+    """
+    options = _unsafe_options(
+        combiner, max_norm, default_id, partition_strategy, prune, fill_empty_row
+    )
+    with tf.compat.v1.name_scope(name, "fused_embedding_lookup_sparse_v3"):
+        shards = as_shards(params, "params")
+        return run_lookup("v3", shards, as_sparse_ids(sp_ids, sparse_weights, "sp_ids"), options)

@@ -1,0 +1,165 @@
+"""Lookups of several columns in one op, and in one op for all their gradients."""
+
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from fused_embedding.lookup.ids import SparseIds
+from fused_embedding.lookup.names import column_name, table_name
+from fused_embedding.lookup.options import LookupOptions
+from fused_embedding.lookup.tables import AnyShard, EmbeddingVariableShard, Shard
+from fused_embedding.ops import raw_ops
+from fused_embedding.ops.control_flow import branch_gradients
+from fused_embedding.ops.placement import is_in_another_task, lacks_kernels
+from fused_embedding.ops.tf_private import colocate_with, variable_accessed
+from fused_embedding.variable.reads import global_step_value
+
+
+class Column(NamedTuple):
+    """One lookup of a group.
+
+    Attributes:
+        shards: The table.
+        ids: The batch. Its `indices` may be `[nnz]`, the row of each id.
+        options: What else to do.
+    """
+
+    shards: list[AnyShard]
+    ids: SparseIds
+    options: LookupOptions
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        table = table_name(self.shards[0].owner)
+        if len(self.shards) > 1:
+            table = table.removesuffix("/part_0")  # of a partitioned variable
+        return column_name(self.ids.name, table)
+
+
+def obstacle(column: Column) -> str | None:
+    """Why one op cannot do this lookup, which is then for the ops of v2.
+
+    Args:
+        column: The lookup.
+
+    Returns:
+        The reason, to be shown to users; None where one op can.
+    """
+    shards, _, options = column
+    if len(shards) != 1:
+        return f"its table is divided into {len(shards)} shards"
+    if options.rows_end_at_last_id:
+        return "its result ends with the last id, as stock's embedding_lookup_sparse has it"
+    if options.default_id is not None and options.default_id < 0:
+        return f"its default_id = {options.default_id} is no row of the table"
+    device = shards[0].owner.device
+    if is_in_another_task(device):
+        return f"its table is in another task, {device}"
+    if lacks_kernels(device):
+        return f"its table is on {device}, and this build has no kernels for GPUs"
+    return None
+
+
+def fuses(column: Column) -> bool:
+    """Whether one op can do this lookup; see `obstacle`."""
+    return obstacle(column) is None
+
+
+def group_key(column: Column) -> Hashable:
+    """What columns of one op have in common."""
+    shard, options = column.shards[0], column.options
+    return (
+        type(shard),
+        shard.dtype,
+        shard.inserts if isinstance(shard, EmbeddingVariableShard) else shard.is_variable,
+        shard.owner.device,
+        options.prune,
+        options.fill_empty_row,
+    )
+
+
+def lookup_group(columns: Sequence[Column], *, side_by_side: bool = False) -> list[tf.Tensor]:
+    """Looks up columns that agree in `group_key`.
+
+    Args:
+        columns: Lookups that `fuses` allows.
+        side_by_side: Whether to write the results into one tensor.
+
+    Returns:
+        `[num_rows, dim]` combined embeddings of each column, rows of tables being flattened; or
+        one `[num_rows, sum of dims]`.
+    """
+    shards: list[Any] = [column.shards[0] for column in columns]
+    tables, table_of_column = _distinct(shards)
+    arguments = _inputs([column.ids for column in columns])
+    arguments |= _attributes([column.options for column in columns])
+    arguments |= {
+        "table_of_column": table_of_column,
+        "num_outputs": 1 if side_by_side else len(columns),
+        "column_names": [column.name for column in columns],
+    }
+    if isinstance(tables[0], EmbeddingVariableShard):
+        return _call_keyed(tables, arguments)
+    with colocate_with(tables[0].owner):
+        return _call(tables, arguments)
+
+
+def _distinct(shards: list[Any]) -> tuple[list[Any], list[int]]:
+    """The tables, each once, and which of them each column reads."""
+    number_of_source: dict[int, int] = {}
+    tables: list[Any] = []
+    for shard in shards:
+        if number_of_source.setdefault(id(shard.source), len(tables)) == len(tables):
+            tables.append(shard)
+    return tables, [number_of_source[id(shard.source)] for shard in shards]
+
+
+def _inputs(ids: list[SparseIds]) -> dict[str, Any]:
+    weights = {i: column.weights for i, column in enumerate(ids) if column.weights is not None}
+    return {
+        "sp_values": [column.values for column in ids],
+        "sp_indices": [column.indices for column in ids],
+        "sp_dense_shapes": [column.dense_shape for column in ids],
+        "sp_weights": list(weights.values()),
+        "weighted_columns": list(weights),
+    }
+
+
+def _attributes(options: list[LookupOptions]) -> dict[str, Any]:
+    return {
+        "combiners": [option.combiner for option in options],
+        "max_norms": [option.max_norm_attr for option in options],
+        "default_ids": [option.default_id_attr for option in options],
+        "prune": options[0].prune,
+        "fill_empty_row": options[0].fill_empty_row,
+    }
+
+
+def _call(tables: list[Shard], arguments: dict[str, Any]) -> list[tf.Tensor]:
+    sources = [table.source for table in tables]
+    if not tables[0].is_variable:
+        return raw_ops.FusedEmbeddingGroupLookup(tables=sources, **arguments)
+    for variable in sources:
+        variable_accessed(variable)
+    return raw_ops.FusedEmbeddingResourceGroupLookup(
+        resources=[variable.handle for variable in sources],
+        dtype=tables[0].dtype,
+        table_shapes=[variable.shape for variable in sources],
+        **arguments,
+    )
+
+
+def _call_keyed(tables: list[EmbeddingVariableShard], arguments: dict[str, Any]) -> list[tf.Tensor]:
+    insert = tables[0].inserts
+    for table in tables:
+        table.source.tell_of_lookup(insert)
+    with colocate_with(tables[0].source.handle), branch_gradients():
+        return raw_ops.EmbeddingVariableGroupLookup(
+            resources=[table.source.handle for table in tables],
+            step=global_step_value(),
+            insert=insert,
+            dtype=tables[0].dtype,
+            **arguments,
+        ).combined

@@ -1,0 +1,208 @@
+"""Lookups of several columns at once, with the signatures of DeepRec's group functions."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from fused_embedding.lookup.group import Column
+from fused_embedding.lookup.ids import (
+    SparseIds,
+    as_sequence_ids,
+    as_sparse_ids,
+)
+from fused_embedding.lookup.names import ids_name
+from fused_embedding.lookup.options import LookupOptions, make_options
+from fused_embedding.lookup.run import run_group, run_group_side_by_side
+from fused_embedding.lookup.tables import as_shards
+from fused_embedding.ops.dtypes import UnsupportedDtypeError
+
+
+def _for_each(values: Any, argument: str, num_columns: int) -> list[Any]:
+    """A list with an entry for each column; None: None for each."""
+    if values is None:
+        return [None] * num_columns
+    if not isinstance(values, list | tuple):
+        raise TypeError(f"{argument} must be a list with an entry for each column, got {values!r}")
+    if len(values) != num_columns:
+        raise ValueError(
+            f"{argument} must have an entry for each of the {num_columns} params, got {len(values)}"
+        )
+    return list(values)
+
+
+def _as_params(params: Any) -> list[Any]:
+    if not isinstance(params, list | tuple) or not params:
+        raise ValueError(f"params must be a list of tables, one for each column, got {params!r}")
+    return list(params)
+
+
+def _check_num_per_group(params_num_per_group: int | None) -> None:
+    if params_num_per_group is not None and params_num_per_group < 1:
+        raise ValueError(
+            f"params_num_per_group must be >= 1, or None for no limit, got {params_num_per_group}"
+        )
+
+
+def group_embedding_lookup_sparse(
+    params: Sequence[Any],
+    sp_ids: Sequence[Any],
+    combiners: Sequence[str],
+    sp_weights: Sequence[Any] | None = None,
+    partition_strategy: str = "mod",
+    is_sequence: bool = False,
+    params_num_per_group: int | None = None,
+    name: str | None = None,
+    *,
+    max_norms: Sequence[float | None] | None = None,
+    default_ids: Sequence[int | None] | None = None,
+    concat: bool = False,
+) -> Any:
+    """Sparse lookups of several columns in one op, and their gradients in one.
+
+    Each column gets what `fused_safe_embedding_lookup_sparse` would give it. Columns of one op have
+    tables of one dtype, of one kind (variables or tensors) and on one device; for others there are
+    more ops. Columns that share a table share its gradient. EmbeddingVariables have an op of their
+    own. Where a table is divided into shards or is in another task, its column is looked up by
+    itself.
+
+    Args:
+        params: Table of each column, `[num_ids, dim]`: a tensor, a tf.Variable, an
+            EmbeddingVariable, or its shards, as `fused_safe_embedding_lookup_sparse` takes them.
+        sp_ids: Ids of each column, int32 or int64: a SparseTensor of rank 2 or more, or a
+            RaggedTensor of rank 2. Ids < 0 are invalid.
+        combiners: "sum", "mean" or "sqrtn" for each column.
+        sp_weights: Weights of each column, of the type of its ids or a `[nnz]` tensor, or None: all
+            1.
+        partition_strategy: How shards divide the ids, for all columns.
+        is_sequence: Whether to keep the ids of a row apart. Ids must have rank 2; `combiners` and
+            weights then apply to one id each. Places without an id are empty rows.
+        params_num_per_group: Most columns of one op; None: no limit. Ops run beside each other.
+        name: Name of the ops.
+        max_norms: L2 norm that embeddings of each column are clipped to, or None: off.
+        default_ids: Id whose embedding empty rows of each column get, or None: zeros.
+        concat: Whether to return one tensor, which saves what tf.concat would copy. Ids and tables
+            must have rank 2.
+
+    Returns:
+        A list: `[..., dim]` combined embeddings of each column, in order. With `concat` a tensor,
+        `[num_rows, sum of dims]`. With `is_sequence` `[num_rows, width, dim]` embeddings of each,
+        at the row and the column of their ids; the width of ragged ids is that of the longest row.
+
+    Raises:
+        ValueError: For lists that are not as long as `params`, an unknown combiner or strategy, a
+            max_norm that is not > 0, no table, or shards that differ.
+        TypeError: For ids that are not sparse, and for dtypes that are not supported.
+        tf.errors.InvalidArgumentError: For an id outside the table, a row outside the dense shape,
+            or weights that are not as many as ids; the message names the column.
+
+    Source: DeepRec's function of this name.
+
+    >>> table = tf.Variable([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    >>> ids = tf.sparse.from_dense([[1, 2], [0, 0], [2, 0]])
+    >>> sums, means = fe.nn.group_embedding_lookup_sparse([table] * 2, [ids] * 2, ["sum", "mean"])
+    >>> sums.numpy().tolist(), means.numpy().tolist()
+    ([[8.0, 10.0], [0.0, 0.0], [5.0, 6.0]], [[4.0, 5.0], [0.0, 0.0], [5.0, 6.0]])
+    >>> ids = tf.ragged.constant([[2, 0], [1]])
+    >>> [steps] = fe.nn.group_embedding_lookup_sparse([table], [ids], ["sum"], is_sequence=True)
+    >>> steps.numpy().tolist()
+    [[[5.0, 6.0], [1.0, 2.0]], [[3.0, 4.0], [0.0, 0.0]]]
+    """
+    # lizard forgives(length): mostly docstring
+    params = _as_params(params)
+    _check_num_per_group(params_num_per_group)
+    others = {"sp_ids": sp_ids, "combiners": combiners, "sp_weights": sp_weights}
+    others |= {"max_norms": max_norms, "default_ids": default_ids}
+    lists = {argument: _for_each(o, argument, len(params)) for argument, o in others.items()}
+    normalise = as_sequence_ids if is_sequence else as_sparse_ids
+    with tf.compat.v1.name_scope(name, "group_embedding_lookup_sparse"):
+        columns = []
+        for i, (table, ids, combiner, weights, max_norm, default_id) in enumerate(
+            zip(params, *lists.values(), strict=True)
+        ):
+            options = make_options(
+                combiner, max_norm, default_id, partition_strategy=partition_strategy
+            )
+            shards = as_shards(table, f"params[{i}]")
+            columns.append(Column(shards, normalise(ids, weights, f"sp_ids[{i}]"), options))
+        if concat:
+            _check_ranks(columns)
+            return run_group_side_by_side(columns)
+        return run_group(columns, params_num_per_group)
+
+
+def _check_ranks(columns: list[Column]) -> None:
+    for i, column in enumerate(columns):
+        row_shape = column.shards[0].row_shape
+        if column.ids.leading_shape is not None or row_shape.rank not in (None, 1):
+            raise ValueError(
+                f"concat = True needs ids and tables of rank 2 and is_sequence = False, but column "
+                f"{i} has rows of shape {row_shape} or other ids; use concat = False and tf.concat"
+            )
+
+
+def _dense_ids(ids: Any, argument: str) -> SparseIds:
+    """Ids of a dense tensor: each is a row."""
+    ids = tf.convert_to_tensor(ids)
+    if ids.dtype not in (tf.int32, tf.int64):
+        raise UnsupportedDtypeError(
+            f"{argument} must hold int32 or int64 ids, got {ids.dtype.name}; cast them"
+        )
+    values = tf.reshape(ids, [-1])
+    num_ids = tf.size(values, out_type=tf.int64)
+    rows = tf.range(num_ids)
+    is_vector = ids.shape.rank == 1
+    return SparseIds(
+        values=values,
+        indices=tf.stack([rows, rows], axis=1),
+        dense_shape=tf.stack([num_ids, tf.ones_like(num_ids)]),
+        leading_shape=None if is_vector else tf.shape(ids, out_type=tf.int64),
+        static_leading_shape=None if is_vector else ids.shape,
+        name=ids_name(argument),
+    )
+
+
+def group_embedding_lookup(
+    params: Sequence[Any],
+    ids: Sequence[Any],
+    partition_strategy: str = "mod",
+    name: str | None = None,
+) -> list[tf.Tensor]:
+    """Lookups of dense ids of several columns in one op, and their gradients in one.
+
+    Args:
+        params: Table of each column, as in `group_embedding_lookup_sparse`.
+        ids: int32 or int64 ids of each column, a tensor of any shape.
+        partition_strategy: How shards divide the ids, for all columns.
+        name: Name of the ops.
+
+    Returns:
+        `[..., dim]` embeddings of each column: the shape of its ids, then that of a row.
+
+    Raises:
+        ValueError: If there are not as many `ids` as `params`, or for an unknown strategy.
+        TypeError: For dtypes that are not supported.
+        tf.errors.InvalidArgumentError: For ids outside the table, also negative ones.
+
+    Source: DeepRec's function of this name; each column is `tf.nn.embedding_lookup`.
+
+    >>> table = tf.Variable([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    >>> [rows] = fe.nn.group_embedding_lookup([table], [tf.constant([2, 0])])
+    >>> rows.numpy().tolist()
+    [[5.0, 6.0], [1.0, 2.0]]
+    """
+    params = _as_params(params)
+    options: LookupOptions = make_options(
+        "sum", None, None, partition_strategy=partition_strategy, prune=False, fill_empty_row=False
+    )
+    with tf.compat.v1.name_scope(name, "group_embedding_lookup"):
+        return run_group(
+            [
+                Column(
+                    as_shards(table, f"params[{i}]"), _dense_ids(of_column, f"ids[{i}]"), options
+                )
+                for i, (table, of_column) in enumerate(
+                    zip(params, _for_each(ids, "ids", len(params)), strict=True)
+                )
+            ]
+        )

@@ -1,0 +1,168 @@
+"""Ids by row: what a user may pass as ids and weights, as the tensors that the ops take."""
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from fused_embedding.lookup.names import ids_name
+from fused_embedding.ops.dtypes import VALUE_DTYPES, UnsupportedDtypeError
+
+
+class SparseIds(NamedTuple):
+    """Ids of a batch, one (id, row) pair each.
+
+    Attributes:
+        values: `[nnz]` int32 or int64 ids.
+        indices: `[nnz, 2]` int64 row and column; the column is not looked at.
+        dense_shape: `[2]` int64 number of rows, width.
+        weights: `[nnz]` weight of each id, or None.
+        leading_shape: `[k - 1]` int64 dense shape without the last dimension, for ids of rank k
+            other than 2, else None. Rows are then its dimensions, flattened.
+        static_leading_shape: What is known of `leading_shape` when the graph is built.
+        name: What errors call them.
+    """
+
+    values: tf.Tensor
+    indices: tf.Tensor
+    dense_shape: tf.Tensor
+    weights: tf.Tensor | None = None
+    leading_shape: tf.Tensor | None = None
+    static_leading_shape: tf.TensorShape | None = None
+    name: str = "ids"
+
+    def as_int64(self) -> "SparseIds":
+        """The same with int64 ids."""
+        return self._replace(values=tf.cast(self.values, tf.int64))
+
+
+def _check_ids(ids: Any, argument: str) -> None:
+    if not isinstance(ids, tf.SparseTensor | tf.RaggedTensor):
+        raise TypeError(
+            f"{argument} must be SparseTensor or RaggedTensor, got {type(ids)}; "
+            "tf.sparse.from_dense makes one"
+        )
+    if ids.dtype not in (tf.int32, tf.int64):
+        raise UnsupportedDtypeError(
+            f"{argument} must hold int32 or int64 ids, got {ids.dtype.name}; cast them"
+        )
+
+
+def _weight_values(weights: Any, num_ids: tf.TensorShape) -> tf.Tensor | None:
+    if weights is None:
+        return None
+    if isinstance(weights, tf.SparseTensor):
+        values = weights.values
+    elif isinstance(weights, tf.RaggedTensor):
+        values = weights.flat_values
+    else:
+        values = tf.convert_to_tensor(weights)
+    if values.dtype not in VALUE_DTYPES:
+        raise UnsupportedDtypeError(
+            f"weights must be one of {', '.join(dtype.name for dtype in VALUE_DTYPES)}, got "
+            f"{values.dtype.name}; cast them"
+        )
+    if not values.shape.is_compatible_with(num_ids):
+        raise ValueError(
+            f"there must be one weight for each id, got {values.shape} weights and {num_ids} ids"
+        )
+    return values
+
+
+def _check_ragged(ids: tf.RaggedTensor) -> None:
+    if ids.ragged_rank != 1 or ids.flat_values.shape.rank != 1:
+        raise ValueError(f"ragged ids must have rank 2, got shape {ids.shape}; merge dimensions")
+
+
+def _from_ragged(ids: tf.RaggedTensor) -> SparseIds:
+    _check_ragged(ids)
+    rows = tf.cast(ids.value_rowids(), tf.int64)
+    num_rows = tf.cast(ids.nrows(), tf.int64)
+    return SparseIds(
+        values=ids.values,
+        indices=tf.stack([rows, rows], axis=1),
+        dense_shape=tf.stack([num_rows, tf.ones_like(num_rows)]),
+    )
+
+
+def _from_sparse(ids: tf.SparseTensor, *, flatten_rows: bool) -> SparseIds:
+    if ids.dense_shape.shape.num_elements() == 2 or not flatten_rows:
+        return SparseIds(ids.values, ids.indices, ids.dense_shape)
+    leading_shape = ids.dense_shape[:-1]
+    matrix_shape = tf.stack([tf.reduce_prod(leading_shape), ids.dense_shape[-1]])
+    matrix = tf.sparse.reshape(ids, matrix_shape)
+    return SparseIds(
+        values=ids.values,
+        indices=matrix.indices,
+        dense_shape=matrix_shape,
+        leading_shape=leading_shape,
+        static_leading_shape=ids.shape[:-1] if ids.shape.rank is not None else None,
+    )
+
+
+def as_sparse_ids(ids: Any, weights: Any, argument: str, *, flatten_rows: bool = True) -> SparseIds:
+    """Normalises the ids and weights of a lookup.
+
+    Args:
+        ids: SparseTensor of any rank >= 2 or RaggedTensor of rank 2, int32 or int64.
+        weights: SparseTensor or RaggedTensor with the indices of `ids`, or a `[nnz]` tensor of
+            their values, float32, float64, float16 or bfloat16; or None.
+        argument: Name of the ids' argument, for messages.
+        flatten_rows: Whether all dimensions but the last are rows, or only the first one.
+
+    Returns:
+        The ids and weights.
+
+    Raises:
+        TypeError: If `ids` is neither sparse nor ragged, or a dtype is not supported.
+        ValueError: If ragged ids are not of rank 2, or the numbers of ids and weights differ.
+    """
+    _check_ids(ids, argument)
+    if isinstance(ids, tf.RaggedTensor):
+        pairs = _from_ragged(ids)
+    else:
+        pairs = _from_sparse(ids, flatten_rows=flatten_rows)
+    weight_values = _weight_values(weights, pairs.values.shape)
+    return pairs._replace(weights=weight_values, name=ids_name(argument))
+
+
+def as_sequence_ids(ids: Any, weights: Any, argument: str) -> SparseIds:
+    """Normalises the ids of a lookup that keeps them apart: a row for each place of the matrix.
+
+    An id in row 1 and column 2 of `[3, 4]` is alone in row 1 * 4 + 2 of `[12, 1]`.
+
+    Args:
+        ids: SparseTensor or RaggedTensor of rank 2, int32 or int64.
+        weights: As of `as_sparse_ids`.
+        argument: Name of the ids' argument, for messages.
+
+    Returns:
+        The ids and weights, whose `leading_shape` is that of the matrix.
+
+    Raises:
+        TypeError: As `as_sparse_ids`.
+        ValueError: If ids are not of rank 2, or the numbers of ids and weights differ.
+    """
+    _check_ids(ids, argument)
+    if ids.shape.rank not in (2, None):
+        raise ValueError(
+            f"{argument} must have rank 2 where is_sequence = True, got shape {ids.shape}; merge "
+            "dimensions, or pass is_sequence = False, which keeps all but the last one apart"
+        )
+    if isinstance(ids, tf.RaggedTensor):
+        _check_ragged(ids)
+        ids = ids.to_sparse()
+    width = ids.dense_shape[1]
+    num_rows = tf.reduce_prod(ids.dense_shape)
+    column = ids.indices[:, 1]
+    row = ids.indices[:, 0] * width + column
+    # An id beside the matrix must not end up in another row: the ops refuse this one.
+    row = tf.where(tf.equal(tf.math.floormod(row, width), column), row, num_rows)
+    return SparseIds(
+        values=ids.values,
+        indices=tf.stack([row, row], axis=1),
+        dense_shape=tf.stack([num_rows, tf.ones_like(num_rows)]),
+        weights=_weight_values(weights, ids.values.shape),
+        leading_shape=ids.dense_shape,
+        static_leading_shape=ids.shape,
+        name=ids_name(argument),
+    )

@@ -1,0 +1,139 @@
+"""Which ops look a batch up, v1 to v3 or a group. The signatures of `fe.nn` are in front of it."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import tensorflow as tf
+
+from fused_embedding.lookup.group import Column, fuses, group_key, lookup_group, obstacle
+from fused_embedding.lookup.ids import SparseIds
+from fused_embedding.lookup.options import LookupOptions
+from fused_embedding.lookup.pipelines import lookup_v1, lookup_v2
+from fused_embedding.lookup.tables import AnyShard, EmbeddingVariableShard
+from fused_embedding.ops.path_notes import noted
+from fused_embedding.ops.placement import beside_hash_tables
+
+
+def lookup_v3(shards: list[AnyShard], ids: SparseIds, options: LookupOptions) -> tf.Tensor:
+    """One op from ids to combined rows, which reads the table in place; v2 where that cannot be.
+
+    Args:
+        shards: The table.
+        ids: The batch.
+        options: What else to do.
+
+    Returns:
+        `[num_rows, dim]` combined embeddings, rows of the table being flattened.
+    """
+    column = Column(shards, ids, options)
+    reason = obstacle(column)
+    if reason is not None:
+        with noted(reason):
+            return lookup_v2(shards, ids, options)
+    return lookup_group([column])[0]
+
+
+LOOKUPS = {"v1": lookup_v1, "v2": lookup_v2, "v3": lookup_v3}
+# What runs where nobody chose: it takes the best path that the inputs allow.
+BEST: Literal["v3"] = "v3"
+
+
+def restore_rank(combined: tf.Tensor, shards: list[AnyShard], ids: SparseIds) -> tf.Tensor:
+    """Undoes the flattening of ids of rank other than 2, and of rows of rank other than 1.
+
+    In mixed precision, Keras's, it also casts.
+
+    Args:
+        combined: `[num_rows, dim]` result of a lookup.
+        shards: The table that was read.
+        ids: The batch that was looked up.
+
+    Returns:
+        `[..., dim]` with the leading dimensions of the ids and the trailing ones of the table.
+    """
+    combined = tf.cast(combined, shards[0].read_dtype)
+    row_shape = shards[0].row_shape
+    if ids.leading_shape is None and row_shape.rank == 1:
+        return combined
+    if ids.leading_shape is None:
+        leading, static_leading = tf.shape(combined, out_type=tf.int64)[:1], combined.shape[:1]
+    else:
+        leading, static_leading = ids.leading_shape, ids.static_leading_shape
+    if row_shape.is_fully_defined():
+        trailing = tf.constant(row_shape.as_list(), tf.int64)
+    else:
+        trailing = tf.shape(shards[0].source, out_type=tf.int64)[1:]
+    result = tf.reshape(combined, tf.concat([leading, trailing], axis=0))
+    if static_leading is not None:
+        result.set_shape(static_leading.concatenate(row_shape))
+    return result
+
+
+def _of_embedding_variable(options: LookupOptions, shard: EmbeddingVariableShard) -> LookupOptions:
+    """An EmbeddingVariable has its own strategy, and no key stands for an empty row by itself."""
+    fills = options.fill_empty_row and options.default_id is not None
+    strategy = shard.source.partition.strategy
+    return dataclasses.replace(options, partition_strategy=strategy, fill_empty_row=fills)
+
+
+def run_lookup(
+    version: str, shards: list[AnyShard], ids: SparseIds, options: LookupOptions
+) -> tf.Tensor:
+    """Runs a fused lookup of the given version and restores the ranks of its inputs."""
+    if not isinstance(shards[0], EmbeddingVariableShard):
+        return restore_rank(LOOKUPS[version](shards, ids, options), shards, ids)
+    options = _of_embedding_variable(options, shards[0])
+    with beside_hash_tables():
+        combined = LOOKUPS[version](shards, ids, options)
+    return restore_rank(combined, shards, ids)
+
+
+def run_group(columns: Sequence[Column], max_columns: int | None = None) -> list[tf.Tensor]:
+    """Looks columns up together, and one by one by v2 where they cannot be.
+
+    Args:
+        columns: The lookups.
+        max_columns: Most columns of one op; None: no limit.
+
+    Returns:
+        What `run_lookup` gives for each, in order.
+    """
+    results: list[Any] = [None] * len(columns)
+    for members in _groups(columns, max_columns):
+        if fuses(columns[members[0]]):
+            combined = lookup_group([columns[i] for i in members])
+            for i, of_column in zip(members, combined, strict=True):
+                results[i] = restore_rank(of_column, columns[i].shards, columns[i].ids)
+        else:
+            results[members[0]] = run_lookup(BEST, *columns[members[0]])
+    return results
+
+
+def run_group_side_by_side(columns: Sequence[Column]) -> tf.Tensor:
+    """`run_group` for ids of rank 2 and tables of rank 2, into one tensor.
+
+    Args:
+        columns: The lookups, all of one number of rows.
+
+    Returns:
+        `[num_rows, sum of dims]`.
+    """
+    groups = _groups(columns, None)
+    if len(groups) == 1 and fuses(columns[0]):
+        combined = lookup_group(columns, side_by_side=True)[0]
+        return tf.cast(combined, columns[0].shards[0].read_dtype)
+    return tf.concat(run_group(columns), axis=1)
+
+
+def _groups(columns: Sequence[Column], max_columns: int | None) -> list[list[int]]:
+    """The columns of each op; those that no op can do together are by themselves."""
+    together: dict[Any, list[int]] = {}
+    for i, column in enumerate(columns):
+        is_fused = fuses(column)
+        together.setdefault(group_key(column) if is_fused else i, []).append(i)
+    groups = []
+    for members in together.values():
+        size = max_columns or len(members)
+        groups += [members[first : first + size] for first in range(0, len(members), size)]
+    return groups

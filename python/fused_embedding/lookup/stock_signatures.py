@@ -1,0 +1,330 @@
+"""Stand-ins for tf.nn's sparse lookups: stock's signatures and behaviour over the fused ops.
+
+`fe.nn` and `fe.compat.v1.nn` export them, as `tf.nn` and `tf.compat.v1.nn` export stock's. What the
+fused ops do not have (a dtype) goes to stock, and is counted in `handed_to_stock`.
+"""
+
+import collections
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from fused_embedding.lookup.ids import as_sparse_ids
+from fused_embedding.lookup.options import make_options
+from fused_embedding.lookup.run import BEST, run_lookup
+from fused_embedding.lookup.tables import as_shards
+from fused_embedding.ops.dtypes import UnsupportedDtypeError
+from fused_embedding.ops.path_notes import noted
+from fused_embedding.variable.embedding_variable import EmbeddingVariable
+from fused_embedding.variable.partitions import PartitionedEmbeddingVariable
+
+# Reason -> number of lookups that went to stock, in this process.
+handed_to_stock: collections.Counter[str] = collections.Counter()
+
+
+def _or_stock(fused: Callable[[], tf.Tensor], stock: Callable[[], tf.Tensor]) -> tf.Tensor:
+    try:
+        return fused()
+    except UnsupportedDtypeError as reason:
+        handed_to_stock[str(reason)] += 1
+        with noted(str(reason)):
+            return stock()
+
+
+def _check_non_safe(sp_ids: Any, sp_weights: Any) -> None:
+    if sp_weights is None or not isinstance(sp_ids, tf.SparseTensor | tf.RaggedTensor):
+        return
+    kind = tf.SparseTensor if isinstance(sp_ids, tf.SparseTensor) else tf.RaggedTensor
+    if not isinstance(sp_weights, kind):
+        raise TypeError(
+            f"sp_weights must be either None or {kind.__name__}, as sp_ids is, got "
+            f"{type(sp_weights)}"
+        )
+
+
+def embedding_lookup(
+    params: Any, ids: Any, max_norm: float | None = None, name: str | None = None
+) -> tf.Tensor:
+    """As `tf.nn.embedding_lookup`, which also takes EmbeddingVariables: a row for each id.
+
+    Args:
+        params: A tensor, a variable, a list of those, a partitioned variable, or an
+            EmbeddingVariable, partitioned or not. A list of all partitions of an EmbeddingVariable
+            is that variable.
+        ids: int32 or int64 ids of any shape, or ragged.
+        max_norm: L2 norm that rows are clipped to; None: off.
+        name: Name of the ops.
+
+    Returns:
+        The shape of `ids` with that of a row appended.
+
+    Raises:
+        ValueError: If some of `params` are EmbeddingVariables that are not all partitions of one.
+
+    Source: `tf.nn.embedding_lookup`.
+
+    >>> users = fe.get_embedding_variable("users", 4)
+    >>> fe.nn.embedding_lookup(users, [[7, 1 << 60]]).shape
+    TensorShape([1, 2, 4])
+    """
+    return tf.nn.embedding_lookup(as_one_table(params), ids, max_norm, name)
+
+
+def embedding_lookup_v1(
+    params: Any,
+    ids: Any,
+    partition_strategy: str = "mod",
+    name: str | None = None,
+    validate_indices: bool = True,
+    max_norm: float | None = None,
+) -> tf.Tensor:
+    """As `tf.compat.v1.nn.embedding_lookup`, which also takes EmbeddingVariables.
+
+    Args:
+        params: A tensor, a variable, a list of those, a partitioned variable, or an
+            EmbeddingVariable, partitioned or not. A list of all partitions of an EmbeddingVariable
+            is that variable.
+        ids: int32 or int64 ids of any shape, or ragged.
+        partition_strategy: How shards divide the ids, "mod" or "div". EmbeddingVariables have
+            their own.
+        name: Name of the ops.
+        validate_indices: Without effect, as stock's.
+        max_norm: L2 norm that rows are clipped to; None: off.
+
+    Returns:
+        The shape of `ids` with that of a row appended.
+
+    Raises:
+        ValueError: If some of `params` are EmbeddingVariables that are not all partitions of one.
+    """
+    return tf.compat.v1.nn.embedding_lookup(
+        as_one_table(params), ids, partition_strategy, name, validate_indices, max_norm
+    )
+
+
+def as_one_table(params: Any) -> Any:
+    """A list of the partitions of an EmbeddingVariable as that variable: stock divides by ids."""
+    if not isinstance(params, list | tuple):
+        return params
+    if not any(isinstance(part, EmbeddingVariable) for part in params):
+        return params
+    shards = as_shards(params, "params")
+    parts = [shard.source for shard in shards]
+    if len(parts) == 1:
+        return parts[0]
+    return PartitionedEmbeddingVariable(parts[0].partition.whole_name, parts)
+
+
+def embedding_lookup_sparse_v1(
+    params: Any,
+    sp_ids: Any,
+    sp_weights: Any,
+    partition_strategy: str = "mod",
+    name: str | None = None,
+    combiner: str | None = None,
+    max_norm: float | None = None,
+    allow_fast_lookup: bool = False,
+) -> tf.Tensor:
+    """As `tf.compat.v1.nn.embedding_lookup_sparse`: nothing is pruned, trailing empty rows are cut.
+
+    Args:
+        params: The table, `[num_ids, dim]`, float32, float64, float16 or bfloat16: a tensor, a
+            tf.Variable, an EmbeddingVariable, or its shards as a list, PartitionedVariable or
+            ShardedVariable. Variables are read in place, never copied.
+        sp_ids: SparseTensor or RaggedTensor of int32 or int64 ids >= 0; rows non-decreasing.
+        sp_weights: Weights of the same type and indices, or None: all 1.
+        partition_strategy: "mod" or "div".
+        name: Name of the op.
+        combiner: "sum", "mean", "sqrtn"; None means "mean".
+        max_norm: L2 norm that each embedding is clipped to; None: off.
+        allow_fast_lookup: Accepted as stock's; the fused path is always taken.
+
+    Returns:
+        `[last row with an id + 1, dim]` combined embeddings.
+
+    Raises:
+        TypeError: If `sp_ids` is not sparse, or `sp_weights` not of the same kind.
+        ValueError: For an unknown combiner or strategy.
+        tf.errors.InvalidArgumentError: For decreasing rows and ids outside the table.
+    """
+    options = make_options(
+        combiner,
+        max_norm,
+        None,
+        partition_strategy=partition_strategy,
+        prune=False,
+        fill_empty_row=False,
+        rows_end_at_last_id=True,
+    )
+    _check_non_safe(sp_ids, sp_weights)
+
+    def fused() -> tf.Tensor:
+        shards = as_shards(params, "params")
+        ids = as_sparse_ids(sp_ids, sp_weights, "sp_ids", flatten_rows=False)
+        return run_lookup(BEST, shards, ids, options)
+
+    def stock() -> tf.Tensor:
+        return tf.compat.v1.nn.embedding_lookup_sparse(
+            params,
+            sp_ids,
+            sp_weights,
+            partition_strategy=partition_strategy,
+            combiner=combiner,
+            max_norm=max_norm,
+            allow_fast_lookup=allow_fast_lookup,
+        )
+
+    with tf.compat.v1.name_scope(name, "embedding_lookup_sparse"):
+        return _or_stock(fused, stock)
+
+
+def embedding_lookup_sparse(
+    params: Any,
+    sp_ids: Any,
+    sp_weights: Any,
+    combiner: str | None = None,
+    max_norm: float | None = None,
+    name: str | None = None,
+    allow_fast_lookup: bool = False,
+) -> tf.Tensor:
+    """As `tf.nn.embedding_lookup_sparse`, over the fused ops; shards are divided by "div".
+
+    Args:
+        params: The table, `[num_ids, dim]`, float32, float64, float16 or bfloat16: a tensor, a
+            tf.Variable, an EmbeddingVariable, or its shards as a list, PartitionedVariable or
+            ShardedVariable. Variables are read in place, never copied.
+        sp_ids: SparseTensor or RaggedTensor of int32 or int64 ids >= 0; rows non-decreasing.
+        sp_weights: Weights of the same type and indices, or None: all 1.
+        combiner: "sum", "mean", "sqrtn"; None means "mean".
+        max_norm: L2 norm that each embedding is clipped to; None: off.
+        name: Name of the op.
+        allow_fast_lookup: Accepted as stock's; the fused path is always taken.
+
+    Returns:
+        `[last row with an id + 1, dim]` combined embeddings.
+
+    Raises:
+        TypeError: If `sp_ids` is not sparse, or `sp_weights` not of the same kind.
+        ValueError: For an unknown combiner.
+        tf.errors.InvalidArgumentError: For decreasing rows and ids outside the table.
+    """
+    return embedding_lookup_sparse_v1(
+        params, sp_ids, sp_weights, "div", name, combiner, max_norm, allow_fast_lookup
+    )
+
+
+def safe_embedding_lookup_sparse_v1(
+    embedding_weights: Any,
+    sparse_ids: Any,
+    sparse_weights: Any = None,
+    combiner: str | None = "mean",
+    default_id: int | None = None,
+    name: str | None = None,
+    partition_strategy: str = "div",
+    max_norm: float | None = None,
+    allow_fast_lookup: bool = False,
+) -> tf.Tensor:
+    """As `tf.compat.v1.nn.safe_embedding_lookup_sparse`, over the fused ops.
+
+    Args:
+        embedding_weights: The table, `[num_ids, dim]`, float32, float64, float16 or bfloat16: a
+            tensor, a tf.Variable, an EmbeddingVariable, or its shards as a list,
+            PartitionedVariable or ShardedVariable. Variables are read in place, never copied.
+        sparse_ids: int32 or int64 ids: a SparseTensor of rank 2 or more, or a RaggedTensor of rank
+            2. Ids < 0 are invalid.
+        sparse_weights: Weight of each id, of the type of `sparse_ids` or a `[nnz]` tensor; None:
+            all 1. Ids with a weight that is not > 0 are dropped unless `combiner` is "sum".
+        combiner: "sum": sum(w e). "mean": sum(w e) / sum(w). "sqrtn": sum(w e) / sqrt(sum(w^2)).
+        default_id: Id whose embedding empty rows get; None: zeros. A negative one is no row of the
+            table: an empty row is then an error.
+        name: Name of the op.
+        partition_strategy: "div" or "mod".
+        max_norm: L2 norm that each embedding is clipped to before it is combined; None: off.
+        allow_fast_lookup: Accepted as stock's; the fused path is always taken.
+
+    Returns:
+        `[..., dim]` combined embeddings.
+
+    Raises:
+        TypeError: If `sparse_ids` is not sparse.
+        ValueError: For no table, an unknown combiner or strategy, or weights of another dtype than
+            the table's.
+        tf.errors.InvalidArgumentError: For ids outside the table, and an empty row with a negative
+            `default_id`.
+    """
+    options = make_options(combiner, max_norm, default_id, partition_strategy=partition_strategy)
+
+    def fused() -> tf.Tensor:
+        shards = as_shards(embedding_weights, "embedding_weights")
+        ids = as_sparse_ids(sparse_ids, sparse_weights, "sparse_ids")
+        if ids.weights is not None and ids.weights.dtype != shards[0].dtype:
+            raise ValueError(
+                f"sparse_weights must have the dtype of embedding_weights, {shards[0].dtype.name}, "
+                f"got {ids.weights.dtype.name}; cast them, or use a fused_* lookup"
+            )
+        return run_lookup(BEST, shards, ids, options)
+
+    def stock() -> tf.Tensor:
+        return tf.compat.v1.nn.safe_embedding_lookup_sparse(
+            embedding_weights,
+            sparse_ids,
+            sparse_weights,
+            combiner=combiner,
+            default_id=default_id,
+            partition_strategy=partition_strategy,
+            max_norm=max_norm,
+            allow_fast_lookup=allow_fast_lookup,
+        )
+
+    with tf.compat.v1.name_scope(name, "embedding_lookup"):
+        return _or_stock(fused, stock)
+
+
+def safe_embedding_lookup_sparse(
+    embedding_weights: Any,
+    sparse_ids: Any,
+    sparse_weights: Any = None,
+    combiner: str | None = "mean",
+    default_id: int | None = None,
+    max_norm: float | None = None,
+    name: str | None = None,
+    allow_fast_lookup: bool = False,
+) -> tf.Tensor:
+    """As `tf.nn.safe_embedding_lookup_sparse`, over the fused ops; shards are divided by "div".
+
+    Args:
+        embedding_weights: The table, `[num_ids, dim]`, float32, float64, float16 or bfloat16: a
+            tensor, a tf.Variable, an EmbeddingVariable, or its shards as a list,
+            PartitionedVariable or ShardedVariable. Variables are read in place, never copied.
+        sparse_ids: int32 or int64 ids: a SparseTensor of rank 2 or more, or a RaggedTensor of rank
+            2. Ids < 0 are invalid.
+        sparse_weights: Weight of each id, of the type of `sparse_ids` or a `[nnz]` tensor; None:
+            all 1. Ids with a weight that is not > 0 are dropped unless `combiner` is "sum".
+        combiner: "sum": sum(w e). "mean": sum(w e) / sum(w). "sqrtn": sum(w e) / sqrt(sum(w^2)).
+        default_id: Id whose embedding empty rows get; None: zeros. A negative one is no row of the
+            table: an empty row is then an error.
+        max_norm: L2 norm that each embedding is clipped to before it is combined; None: off.
+        name: Name of the op.
+        allow_fast_lookup: Accepted as stock's; the fused path is always taken.
+
+    Returns:
+        `[..., dim]` combined embeddings.
+
+    Raises:
+        TypeError: If `sparse_ids` is not sparse.
+        ValueError: For no table, an unknown combiner, or weights of another dtype than the table's.
+        tf.errors.InvalidArgumentError: For ids outside the table, and an empty row with a negative
+            `default_id`.
+    """
+    return safe_embedding_lookup_sparse_v1(
+        embedding_weights,
+        sparse_ids,
+        sparse_weights,
+        combiner,
+        default_id,
+        name,
+        "div",
+        max_norm,
+        allow_fast_lookup,
+    )

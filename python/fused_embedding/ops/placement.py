@@ -1,0 +1,88 @@
+"""Where tables live: on the devices that device functions choose for ordinary variables."""
+
+import contextlib
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from fused_embedding.ops import cuda
+
+
+@contextlib.contextmanager
+def placed_as_variable() -> Iterator[None]:
+    """Places what is built inside as the device functions of the graph place a variable.
+
+    tf.compat.v1.train.replica_device_setter sends variables to parameter servers in turn, and knows
+    them by the types of their ops; it would leave a table's op to the worker. Here it is asked for
+    a variable, in a graph that is thrown away.
+    """
+    if tf.executing_eagerly():
+        yield
+        return
+    with tf.device(_device_of_variable()):
+        yield
+
+
+@contextlib.contextmanager
+def _scratch_graph() -> Iterator[None]:
+    """A graph with the device functions of the current one, to ask them."""
+    functions = tf.compat.v1.get_default_graph()._device_functions_outer_to_inner
+    with tf.Graph().as_default(), contextlib.ExitStack() as stack:
+        for function in functions:
+            stack.enter_context(tf.compat.v1.device(function))
+        yield
+
+
+def _device_of_variable() -> str:
+    with _scratch_graph():
+        # Of no size: strategies that balance loads know how large tables of fixed size are.
+        handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[], shared_name="", name="table")
+        return handle.device
+
+
+def beside_hash_tables() -> contextlib.AbstractContextManager[None]:
+    """Puts what is built inside on the CPU of this task: stages of lookups of EmbeddingVariables.
+
+    Those tables are on CPUs. Some stages have kernels for GPUs, where TensorFlow would place them
+    first: keys and rows would go there and back, with a wait for each.
+    """
+    return tf.device("/device:CPU:0")
+
+
+def is_on_gpu(device: str) -> bool:
+    """Whether `device`, of a table, is a GPU."""
+    return tf.DeviceSpec.from_string(device or "").device_type == "GPU"
+
+
+def lacks_kernels(device: str) -> bool:
+    """Whether no op of this build can read a variable in place on `device`.
+
+    An op with a variable's handle runs where the variable is, or is an error.
+    """
+    return is_on_gpu(device) and not cuda.has_kernels()
+
+
+def is_in_another_task(device: str) -> bool:
+    """Whether `device`, of a table, is of another task than what is built now.
+
+    A table's device may leave the task open, or name the only one of a local program.
+
+    Args:
+        device: Name of a device, as variables and ops have it.
+
+    Returns:
+        Whether data would travel between tasks; also where that cannot be known.
+    """
+    table = tf.DeviceSpec.from_string(device or "")
+    if table.job in (None, "localhost"):
+        return False
+    here = tf.DeviceSpec.from_string(_device_of_op())
+    return (table.job, table.task or 0) != (here.job, here.task or 0)
+
+
+def _device_of_op() -> str:
+    """The device that an op gets which is built now, or as much of it as is said."""
+    if tf.executing_eagerly():
+        return tf.constant(0).device
+    with _scratch_graph():
+        return tf.raw_ops.NoOp().device

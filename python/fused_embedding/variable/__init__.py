@@ -1,0 +1,1 @@
+"""EmbeddingVariables: tables without a vocabulary, their options and their content."""

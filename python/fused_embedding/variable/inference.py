@@ -1,0 +1,39 @@
+"""Whether lookups that are built or run now may change EmbeddingVariables."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+from fused_embedding.variable.estimator_mode import is_evaluating
+
+_state = threading.local()
+
+
+@contextlib.contextmanager
+def inference() -> Iterator[None]:
+    """Lookups of EmbeddingVariables inside change nothing: no key is counted or inserted.
+
+    A lookup in a graph or a tf.function keeps what it was built with: trace an evaluation function
+    inside. A key without a row reads its first value, or what its filter's keys read.
+
+    >>> table = fe.get_embedding_variable("table", 4)
+    >>> with fe.inference():
+    ...     rows = tf.nn.embedding_lookup(table, [1, 2])
+    >>> int(table.total_count())
+    0
+    """
+    before = _is_inside()
+    _state.is_inference = True
+    try:
+        yield
+    finally:
+        _state.is_inference = before
+
+
+def is_inference() -> bool:
+    """Whether this thread is inside `inference()`, or in an Estimator that does not train."""
+    return _is_inside() or is_evaluating()
+
+
+def _is_inside() -> bool:
+    return getattr(_state, "is_inference", False)

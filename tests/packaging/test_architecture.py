@@ -1,0 +1,74 @@
+"""The paths and names that the guides to the code tell of."""
+
+import pathlib
+import re
+
+import pytest
+
+import check_repo
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+GUIDES = {
+    "docs/architecture.md": lambda text: text,
+    "tf_ops/README.md": lambda text: text[text.index("## Adding a thing") :],
+}
+# Folders that a guide writes paths from.
+FOLDERS = ("", "python/fused_embedding", "tf_ops", "docs")
+PATH = re.compile(
+    r"(?<![\w./])(?:[\w.{,}/-]*\w(?:\.(?:py|h|cc|md|txt|\{h,cc\})\b|/(?=[`:\s,;]))"
+    r"|(?:benchmarks|core|decisions|docs|kernels|ops|python|tests|tf_ops)/[\w/]+(?![\w.{*]))"
+)
+NAME_IN_PATH = re.compile(r"`(\w+)`(?:\(\.\.\.\))? (?:in|of) `([\w./]+\.(?:py|h|cc))`")
+PLACEHOLDERS = re.compile(r"\b[A-Z]{4,}|(?<=_)[A-Z]{4,}")
+
+
+def text_of(guide):
+    return GUIDES[guide]((ROOT / guide).read_text())
+
+
+def found(path):
+    """The files and folders that a guide means."""
+    pattern = PLACEHOLDERS.sub("*", path.rstrip("/").removeprefix("../"))
+    if not pattern.endswith("}") and "." not in pattern:  # a folder, a stem, a number of a decision
+        pattern += "*"
+    patterns = [pattern.replace("{h,cc}", suffix) for suffix in ("h", "cc")]
+    matches = [[m for f in FOLDERS for m in (ROOT / f).glob(one)] for one in patterns]
+    return [] if not all(matches) else [match for of_one in matches for match in of_one]
+
+
+def paths_in(text):
+    return sorted({match[0] for match in PATH.finditer(text)})
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_paths_exist(guide):
+    paths = paths_in(text_of(guide))
+    assert len(paths) > 10
+    assert [path for path in paths if not found(path)] == []
+
+
+def test_a_wrong_path_is_noticed():
+    text = "`lookup/run.py`, `lookup/nowhere.py` -> core/table/nothing: `nowhere/`, decisions/026"
+    paths = paths_in(text)
+    wrong = ["core/table/nothing", "lookup/nowhere.py", "nowhere/"]
+    assert paths == sorted([*wrong, "decisions/026", "lookup/run.py"])
+    assert [path for path in paths if not found(path)] == wrong
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_names_exist(guide):
+    named = NAME_IN_PATH.findall(text_of(guide))
+    assert named or guide == "docs/architecture.md"
+    for name, path in named:
+        assert any(re.search(rf"\b{name}\b", file.read_text()) for file in found(path)), (
+            name,
+            path,
+        )
+
+
+def test_each_room_is_described():
+    text = text_of("docs/architecture.md")
+    for rooms in check_repo.ROOMS:
+        for room in rooms:
+            is_folder = (check_repo.PACKAGE / room).is_dir()
+            assert not room or not is_folder or f"`{room}/`" in text, room
