@@ -12,6 +12,7 @@ from tier_cases import needs_rocksdb
 
 import fused_embedding as fe
 from checking import assert_close
+from fused_embedding.doors import damo
 
 EACH_KERAS = pytest.mark.parametrize("keras", KERASES.values(), ids=KERASES)
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/migration/damo.md"
@@ -375,7 +376,7 @@ def test_serving_is_export_for_serving(tmp_path, monkeypatch):
     def export(*args, **kwargs):
         calls.append((args, kwargs))
 
-    monkeypatch.setattr(fe.damo, "export_for_serving", export)
+    monkeypatch.setattr(damo, "export_for_serving", export)
     model, _ = model_of(tf.keras, None)
     fe.damo.save_model(model, tmp_path / "served", training=False)
     assert calls == [((model, tmp_path / "served"), {"ops": "stock", "overwrite": True})]
@@ -409,7 +410,7 @@ def test_page_and_docstring_have_all_names():
     page = PAGE.read_text()
     for name in (*OPTIMIZERS, "lion", "zeros", "ones", "uniform", "xavier", "random"):
         assert f"`{name}`" in page
-    results = doctest.testmod(fe.damo, extraglobs={"fe": fe, "tf": tf})
+    results = doctest.testmod(damo, extraglobs={"fe": fe, "tf": tf})
     assert (results.attempted, results.failed) == (2, 0)
 
 

@@ -11,7 +11,7 @@ from tensorflow.python.feature_column import serialization  # its public name is
 
 import fused_embedding as fe
 from api import feature_column_cases as cases
-from fused_embedding.columns import fused_column
+from fused_embedding.columns import api, fused_column
 
 tf1 = tf.compat.v1
 fc = tf.feature_column
@@ -278,7 +278,7 @@ def test_a_tensorflow_of_another_shape_is_named():
 
 
 def test_examples_of_the_docstrings():
-    results = doctest.testmod(fe.feature_column, extraglobs={"fe": fe})
+    results = doctest.testmod(api, extraglobs={"fe": fe})
     assert results.attempted >= 4
     assert not results.failed
 

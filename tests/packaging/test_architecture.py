@@ -1,4 +1,4 @@
-"""The paths and names that the guides to the code tell of."""
+"""The paths and names in the guides to the code, and the paths in all pages."""
 
 import pathlib
 import re
@@ -64,6 +64,21 @@ def test_names_exist(guide):
             name,
             path,
         )
+
+
+# Not the changelog, nor the decisions: they tell what was where when they were written.
+PAGES = [*ROOT.glob("docs/*.md"), *ROOT.glob("docs/migration/*.md"), ROOT / "README.md"]
+PATH_OF_PAGE = re.compile(
+    r"(?<![\w./-])(?:python/)?(?:bazel|benchmarks|docs|examples|fused_embedding|tests|tf_ops|tools)"
+    r"/[\w./*-]*\w"
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_paths_of_a_page_exist(page):
+    paths = sorted({PLACEHOLDERS.sub("*", p) for p in PATH_OF_PAGE.findall(page.read_text())})
+    folders = (ROOT, ROOT / "python")
+    assert [p for p in paths if not any([*f.glob(p), *f.glob(f"{p}*")] for f in folders)] == []
 
 
 def test_each_room_is_described():

@@ -1,0 +1,161 @@
+"""Seeds faults into a checkout, one at a time, and counts those that its tests find.
+
+    git worktree add ../seeded COMMIT && make -C ../seeded build core-tests
+    PYTHONPATH=python:tests .venv/bin/python -m faults --checkout=../seeded --output=FILE.json
+
+The checkout is restored after each fault. A fault in Python meets the tests that run its line, by
+pytest-cov; one in C++ meets the C++ tests, and then the Python tests of the rooms in order. What
+survives these meets the whole suite. Takes hours: use --only to repeat some.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+from typing import Any
+
+from absl import app, flags
+
+from faults import seeds
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("checkout", None, "A worktree, built, with its .venv.", required=True)
+flags.DEFINE_string("output", None, "File for the results, as JSON; results in it are kept.")
+flags.DEFINE_list("only", [], "Numbers of faults, P0 to P19 and C0 to C19; none: all.")
+
+_PACKAGE = "python/fused_embedding"
+_SUFFIXES = {"P": {".py"}, "C": {".h", ".cc"}}
+_SOURCES = {"P": "python", "C": "tf_ops"}
+# Folders of tests that call C++ more than others, the fastest first.
+_FIRST_FOR_CPP = ("tests/core_api", "tests/ops", "tests/table", "tests/checkpoint")
+_VERDICTS = {"killed": True, "survived": False, "absent": None}
+_TIMEOUT = 3600  # seconds; a test that hangs finds a fault
+
+
+class Checkout:
+    """A built worktree."""
+
+    def __init__(self, root: pathlib.Path) -> None:
+        self.root = root.resolve()
+        self._coverage = self.root / "build/faults.coverage"
+
+    def run(self, *command: str) -> int:
+        """The exit status of a command; its output goes to build/faults.log."""
+        environment = {
+            **os.environ,
+            "PYTHONPATH": f"{self.root}/python:{self.root}/tests",
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "COVERAGE_FILE": str(self._coverage),
+        }
+        with open(self.root / "build/faults.log", "ab") as log:
+            try:
+                return subprocess.run(
+                    command,
+                    cwd=self.root,
+                    env=environment,
+                    stdout=log,
+                    stderr=log,
+                    timeout=_TIMEOUT,
+                ).returncode
+            except subprocess.TimeoutExpired:
+                return 1
+
+    def pytest(self, *arguments: str) -> int:
+        """pytest's exit status, on both cores, up to the first failure."""
+        return self.run(".venv/bin/python", "-m", "pytest", "-q", "-x", "-n", "2", *arguments)
+
+    def find(self, kind: str, fault: seeds.Fault) -> tuple[pathlib.Path, int] | None:
+        """File and number of the line of a fault; None where there is not just one."""
+        found = []
+        for path in sorted((self.root / _SOURCES[kind]).rglob("*")):
+            if path.suffix in _SUFFIXES[kind] and path.is_file():
+                lines = path.read_text().split("\n")
+                found += [(path, n) for n, line in enumerate(lines, 1) if fault.old in line]
+        return found[0] if len(found) == 1 else None
+
+    def tests_of_line(self, path: pathlib.Path, line: int) -> list[str]:
+        """The tests that run a line of Python; all of its file's where it runs at import."""
+        import coverage
+
+        if not self._coverage.exists():
+            self.run(
+                *(".venv/bin/python", "-m", "pytest", "-q", "-n", "2", f"--cov={_PACKAGE}"),
+                *("--cov-context=test", "--cov-report="),
+            )
+        data = coverage.CoverageData(str(self._coverage))
+        data.read()
+        by_line = data.contexts_by_lineno(str(path))
+        contexts = {c for c in by_line.get(line, []) if c}
+        contexts = contexts or {c for of_line in by_line.values() for c in of_line if c}
+        return sorted({context.split("|")[0].split("[")[0] for context in contexts})
+
+
+def _killed_by_python(checkout: Checkout, tests: list[str]) -> str | None:
+    if tests and checkout.pytest(*tests):
+        return f"the tests that run its line ({len(tests)})"
+    return None
+
+
+def _killed_by_cpp(checkout: Checkout, path: pathlib.Path) -> str | None:
+    if "core/" in str(path) and checkout.run("tools/core_tests.sh", ".venv/bin", "2"):
+        return "C++ tests"
+    if checkout.run("tools/build.sh", ".venv/bin", "2"):
+        return "the compiler"
+    for folder in _FIRST_FOR_CPP:
+        if checkout.pytest(folder):
+            return folder
+    return None
+
+
+def _result_of(checkout: Checkout, kind: str, fault: seeds.Fault) -> dict[str, Any]:
+    found = checkout.find(kind, fault)
+    if found is None:
+        return {"killed": None, "by": "its line is not in this commit"}
+    path, line = found
+    text, start = path.read_text(), time.monotonic()
+    tests = checkout.tests_of_line(path, line) if kind == "P" else []  # before the line changes
+    path.write_text(text.replace(fault.old, fault.new))
+    try:
+        is_python = kind == "P"
+        by = _killed_by_python(checkout, tests) if is_python else _killed_by_cpp(checkout, path)
+        if by is None and checkout.pytest():
+            by = "the whole suite"
+    finally:
+        path.write_text(text)
+    where = f"{path.relative_to(checkout.root)}:{line}"
+    seconds = round(time.monotonic() - start)
+    return {"killed": by is not None, "by": by, "where": where, "seconds": seconds}
+
+
+def main(argv: list[str]) -> None:
+    """Runs the faults that have no result yet, and prints a line for each."""
+    if len(argv) > 1:
+        raise app.UsageError(f"no arguments beside flags, got {argv[1:]}")
+    checkout = Checkout(pathlib.Path(FLAGS.checkout))
+    commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=checkout.root, text=True)
+    output = pathlib.Path(FLAGS.output) if FLAGS.output else None
+    done = json.loads(output.read_text()) if output and output.exists() else {"faults": {}}
+    if done.setdefault("commit", commit.strip()) != commit.strip():
+        sys.exit(f"{output} has results of {done['commit']}, the checkout is at {commit.strip()}")
+    faults = {
+        f"{kind}{i}": (kind, fault)
+        for kind, listed in (("P", seeds.PYTHON), ("C", seeds.CPP))
+        for i, fault in enumerate(listed)
+    }
+    for name, (kind, fault) in faults.items():
+        if name not in FLAGS.only if FLAGS.only else name in done["faults"]:
+            continue
+        result = {**fault._asdict(), **_result_of(checkout, kind, fault)}
+        done["faults"][name] = result
+        print(name, fault.room, "killed by" if result["killed"] else "SURVIVED:", result["by"])
+        if output:
+            output.write_text(json.dumps(done, indent=1) + "\n")
+    verdicts = [result["killed"] for result in done["faults"].values()]
+    counts = {word: verdicts.count(v) for word, v in _VERDICTS.items()}
+    print(", ".join(f"{count} {word}" for word, count in counts.items()))
+
+
+if __name__ == "__main__":
+    app.run(main)
