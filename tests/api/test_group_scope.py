@@ -13,6 +13,7 @@ import tensorflow as tf
 import fused_embedding as fe
 from api import feature_column_cases as cases
 from checking import executed_ops
+from fused_embedding.columns import group_scope
 
 tf1 = tf.compat.v1
 fc = tf.feature_column
@@ -360,7 +361,6 @@ def test_names_are_strings(name, error):
 
 
 def test_doctests():
-    module = fe.group_scope
-    results = doctest.testmod(module, extraglobs={"fe": fe, "tf": tf})
+    results = doctest.testmod(group_scope, extraglobs={"fe": fe, "tf": tf})
     assert results.attempted
     assert not results.failed

@@ -23,7 +23,7 @@ from saved_tables import (
 )
 
 import fused_embedding as fe
-from fused_embedding.train import checkpoint_manager
+from fused_embedding.checkpoint import checkpoint_manager
 
 v1 = tf.compat.v1
 ROOT = pathlib.Path(__file__).parents[2]

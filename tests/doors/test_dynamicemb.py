@@ -11,7 +11,8 @@ from door_cases import KERASES, DictTables, first_rows, run_page
 
 import fused_embedding as fe
 from checking import assert_close
-from fused_embedding.dynamicemb import options as options_module
+from fused_embedding.doors.dynamicemb import options as options_module
+from fused_embedding.doors.dynamicemb import table as table_module
 
 demb = fe.dynamicemb
 v1 = tf.compat.v1
@@ -281,5 +282,5 @@ def test_the_page_and_the_docstrings(tmp_path, monkeypatch):
     namespace = run_page("dynamicemb.md", tmp_path, monkeypatch)
     assert namespace["keys"].tolist() == [7, 1 << 40]
     np.testing.assert_array_equal(namespace["values"], namespace["model"].users.export().values)
-    results = doctest.testmod(demb.table, extraglobs={"fe": fe, "tf": tf})
+    results = doctest.testmod(table_module, extraglobs={"fe": fe, "tf": tf})
     assert (results.attempted, results.failed) == (3, 0)

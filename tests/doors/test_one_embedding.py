@@ -9,6 +9,7 @@ from door_cases import KERASES, DictTables, first_rows, run_page
 
 import fused_embedding as fe
 from checking import assert_close, executed_ops
+from fused_embedding.doors.one_embedding import embedding as embedding_module
 
 one = fe.one_embedding
 v1 = tf.compat.v1
@@ -464,6 +465,5 @@ def test_the_page_and_the_docstrings(tmp_path, monkeypatch):
     namespace = run_page("one_embedding.md", tmp_path, monkeypatch)
     assert namespace["rows"].shape == (2, 2, 8)
     assert namespace["values"].shape == (2, 16)
-    module = fe.one_embedding.embedding
-    results = doctest.testmod(module, extraglobs={"fe": fe, "tf": tf})
+    results = doctest.testmod(embedding_module, extraglobs={"fe": fe, "tf": tf})
     assert (results.attempted, results.failed) == (5, 0)

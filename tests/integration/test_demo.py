@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import fused_embedding
-from fused_embedding import __main__
-from fused_embedding.demo import criteo, extras, main, model, synthetic, trainer
+from fused_embedding import __main__, extras
+from fused_embedding.demo import criteo, main, model, synthetic, trainer
 
 CRITEO = pathlib.Path(__file__).parents[3] / "shared/data/criteo_kaggle/train.tsv.gz"
 SHORT = ("--steps=20", "--batch_size=64", "--embedding_dim=5")

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import fused_embedding
-from fused_embedding.demo import criteo, extras, synthetic, table_demo, table_model, trainer
+from fused_embedding import extras
+from fused_embedding.demo import criteo, synthetic, table_demo, table_model, trainer
 from fused_embedding.demo.reader import Reader
 
 CRITEO = pathlib.Path(__file__).parents[3] / "shared/data/criteo_kaggle/train.tsv.gz"

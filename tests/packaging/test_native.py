@@ -27,8 +27,9 @@ print(time.process_time() - start)
 
 
 def load_native(folder: pathlib.Path) -> types.ModuleType:
-    """Executes a copy of library.py in `folder`."""
-    path = shutil.copy(library.__file__, folder)
+    """Executes a copy of ops/library.py whose package is `folder`."""
+    (folder / "ops").mkdir()
+    path = shutil.copy(library.__file__, folder / "ops")
     spec = importlib.util.spec_from_file_location("native_under_test", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -150,7 +150,7 @@ class EmbeddingVariable(BaseResourceVariable):
         # No rows: the zeros that TensorFlow takes for the gradient of a branch without a lookup.
         no_rows = tf.TensorShape([0, self.embedding_dim])
         set_handle_data(handle, create_handle_data(no_rows, table_attributes["dtype"]))
-        name_table(handle, f"{name}:0")
+        name_table(handle, name)
         created.announce_table(self)
         shape = tf.TensorShape([None, self.embedding_dim])
         super().__init__(
