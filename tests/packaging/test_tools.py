@@ -64,7 +64,8 @@ def test_imports_of_a_package(tmp_path):
     (tmp_path / "keras/layers.py").touch()
     (tmp_path / "a.py").write_text(
         f"if TYPE_CHECKING:\n    from {tmp_path.name}.keras import layers\n"
-        f"import {tmp_path.name}.keras.layers\nimport os\ndef f():\n    from {tmp_path.name}.keras import name\n"
+        f"import {tmp_path.name}.keras.layers\nimport os\n"
+        f"def f():\n    from {tmp_path.name}.keras import name\n"
         f"from {tmp_path.name} import keras\n"
     )
     imports = import_rules.imports_of(tmp_path)
