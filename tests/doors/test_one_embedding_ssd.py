@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import fused_embedding as fe
-from api.tier_cases import needs_rocksdb
+from cases.tiers import needs_rocksdb
 
 one = fe.one_embedding
 NUM_TABLES = 3

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 import fused_embedding as fe
-from api.keras_cases import KERASES
+from cases.kerases import KERASES
 from fused_embedding.variable.embedding_variable import STATISTICS, TIER_STATISTICS
 
 v1 = tf.compat.v1

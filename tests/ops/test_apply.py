@@ -1,4 +1,4 @@
-"""EmbeddingVariableApply: which rows it changes. tests/api/test_train_*.py has the numbers."""
+"""EmbeddingVariableApply: which rows it changes. tests/train has the numbers."""
 
 import numpy as np
 import pytest

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import fused_embedding as fe
-from api.tier_cases import make_table, needs_rocksdb, on_ssd
+from cases.tiers import make_table, needs_rocksdb, on_ssd
 
 OPS = pathlib.Path(fe.__file__).with_name("_ops.so")
 ROCKSDB = OPS.with_name("_cold_store_rocksdb.so")

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import fused_embedding as fe
-from api.keras_cases import KERASES
+from cases.kerases import KERASES
 from serving.serving_cases import Deltas
 
 DIM = 4

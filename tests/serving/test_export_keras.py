@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 import fused_embedding as fe
-from api import feature_column_cases as cases
-from api.keras_cases import KERASES
+from cases import columns as cases
+from cases.kerases import KERASES
 from serving.serving_cases import UNKNOWN, assert_same, assert_served, tensors
 
 EACH_KERAS = pytest.mark.parametrize("keras", KERASES.values(), ids=KERASES)

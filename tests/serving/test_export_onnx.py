@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import fused_embedding as fe
-from api.keras_cases import KERASES
+from cases.kerases import KERASES
 from serving.serving_cases import IDS, NO_IDS, UNKNOWN, assert_same, batch, inferred, tensors
 from serving.test_export_keras import fitted, given_to_model
 from serving.test_export_lookups import (

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import fused_embedding as fe
-from api import feature_column_cases as cases
+from cases import columns as cases
 from distributed import cluster
 from serving.serving_cases import OURS, UNKNOWN, assert_same, assert_served
 

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import fused_embedding as fe
-from api.tier_cases import needs_rocksdb
+from cases.tiers import needs_rocksdb
 from upgrade.models import GRAPHS, LARGE_KEYS, NUM_STEPS, Training, follow, keras_follow
 
 v1 = tf.compat.v1

@@ -1,0 +1,45 @@
+"""Trains on two replicas: `keras_replicas_program.py KERAS` prints two tables, ours and stock's.
+
+A program, because the number of CPU devices is that of a process. Both replicas name row 1, one of
+them twice; stock gets dense gradients.
+"""
+
+import importlib
+import json
+import sys
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from cases.keras_optimizers import make, numbers, ours, variable_of
+
+IDS = [[0, 1, 1], [1, 2, 4]]
+
+
+def train(keras: Any, strategy: Any, is_ours: bool) -> list[list[float]]:
+    """The rows of a table after three steps."""
+    with strategy.scope():
+        variable = variable_of(keras, np.ones((5, 2), np.float32))
+        optimizer = make(ours(keras) if is_ours else keras.optimizers, "adagrad")
+        optimizer.build([variable])
+
+    def step() -> None:
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        ids = tf.gather(tf.constant(IDS), tf.convert_to_tensor(replica))
+        values = tf.constant([[1.0, 2.0], [3.0, -1.0], [0.5, 4.0]])
+        grad = tf.IndexedSlices(values, ids, tf.constant([5, 2]))
+        grad = grad if is_ours else tf.convert_to_tensor(grad)
+        optimizer.apply_gradients([(grad, variable)])
+
+    for _ in range(3):
+        strategy.run(tf.function(step))
+    return numbers(variable).tolist()
+
+
+if __name__ == "__main__":
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    module = importlib.import_module(sys.argv[1])
+    replicas = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+    print(json.dumps([train(module, replicas, is_ours) for is_ours in (True, False)]))
