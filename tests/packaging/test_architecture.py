@@ -87,3 +87,14 @@ def test_each_room_is_described():
         for room in rooms:
             is_folder = (ROOT / "python/fused_embedding" / room).is_dir()
             assert not room or not is_folder or f"`{room}/`" in text, room
+
+
+def test_each_decision_is_in_the_index():
+    folder = ROOT / "docs/decisions"
+    index = (folder / "README.md").read_text()
+    listed = re.findall(
+        r"^\| \[(\d{3})\]\((\S+)\) \| \d{4}-\d\d-\d\d \| \S.* \| \S.* \|$", index, re.M
+    )
+    names = sorted(path.name for path in folder.glob("[0-9]*.md"))
+    assert [name for _, name in listed] == names
+    assert [number for number, _ in listed] == [name[:3] for name in names]
