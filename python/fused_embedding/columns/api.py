@@ -1,10 +1,4 @@
-"""Feature columns of `tf.feature_column` with one more argument, `do_fusion`.
-
-The columns go wherever stock ones go (`tf.compat.v1.feature_column.input_layer`, Keras 2
-`DenseFeatures` and `SequenceFeatures`, Estimators) and beside them. Variables, their names and
-their checkpoints stay those of stock TensorFlow, so `do_fusion` can be changed at any time.
-`DenseFeatures` is a layer of Keras 2 that looks all of its columns up by one op.
-"""
+"""The functions of `fe.feature_column`: which column they make, of ours or of TensorFlow's."""
 
 import functools
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,4 @@
-"""Damo-Embedding's API for Keras: layers whose tables have an optimizer each, and save_model.
-
-docs/migration/damo.md says what is the same and what is not.
-"""
+"""Damo-Embedding's layer and files; `fe.damo` is its face."""
 
 import dataclasses
 import functools

@@ -1,8 +1,4 @@
-"""Fused sparse embedding lookups with the signatures of DeepRec's functions.
-
-The results are those of `tf.nn.safe_embedding_lookup_sparse`, forward and gradient. The gradient of
-a table is `tf.IndexedSlices` whose ids are distinct, in the order of their first occurrence.
-"""
+"""Lookups with the signatures of DeepRec's functions."""
 
 import numbers
 from typing import Any, Literal

@@ -1,8 +1,4 @@
-"""The registered ops, with keyword arguments named as the op's inputs and attrs.
-
-docs/op_reference.md describes each. Inputs that an op does not look at may be left out: the weights
-of an unweighted lookup. They return what `tf.raw_ops` would, in graphs and eagerly.
-"""
+"""The registered ops, with keyword arguments and defaults; `fe.raw_ops` is its face."""
 
 import functools
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Input pipelines that know which rows come next."""
+"""Fetches rows of the batches to come; `fe.data` is its face."""
 
 from collections.abc import Callable
 from typing import Any
