@@ -32,9 +32,13 @@ def load(path: pathlib.Path) -> dict:
 
 
 def newest(folder: pathlib.Path) -> list[dict]:
-    """Returns the newest result in `folder` for each set of axes, sorted by axes."""
+    """Returns the newest result in `folder` for each set of axes, sorted by axes.
+
+    Files without a schema are counts that tests printed, not benchmarks; they are left out.
+    """
     latest: dict[tuple, dict] = {}
-    for record in sorted((load(p) for p in folder.glob("*.json")), key=lambda r: r["date"]):
+    paths = [path for path in folder.glob("*.json") if "schema" in json.loads(path.read_text())]
+    for record in sorted((load(path) for path in paths), key=lambda r: r["date"]):
         axes = record["axes"]
         names = ("workload", "op", "table", "tables", "threads", "batch_size", "mode", "num_keys")
         latest[tuple(str(axes.get(name, "")) for name in names)] = record

@@ -179,13 +179,17 @@ def generated(records: list[dict]) -> str:
     return "\n\n".join(parts)
 
 
-def main(_: list[str]) -> None:
-    """Replaces what stands between the marks of the page."""
-    folders = [pathlib.Path(_FOLDER.value)] if _FOLDER.value else results.folders()
+def page(text: str, folder: str | None = None) -> str:
+    """Returns the page with what stands between its marks replaced."""
+    folders = [pathlib.Path(folder)] if folder else results.folders()
     reports = "\n\n".join(generated(results.newest(folder)) for folder in folders)
-    text = f"{BEGIN}\n{reports}\n{END}"
     pattern = re.compile(f"{BEGIN}.*{END}", re.DOTALL)
-    PAGE.write_text(pattern.sub(lambda _: text, PAGE.read_text()))
+    return pattern.sub(lambda _: f"{BEGIN}\n{reports}\n{END}", text)
+
+
+def main(_: list[str]) -> None:
+    """Writes the page."""
+    PAGE.write_text(page(PAGE.read_text(), _FOLDER.value))
     print(PAGE)
 
 

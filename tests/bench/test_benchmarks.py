@@ -394,6 +394,17 @@ def test_load_rejects_another_schema(tmp_path):
         results.load(path)
 
 
+def test_counts_of_tests_are_no_results_of_benchmarks(tmp_path):
+    record = {"schema": results.SCHEMA, "date": "2026-11-23", "axes": {"workload": "W1"}}
+    (tmp_path / "2026-11-23-W1.json").write_text(json.dumps(record))
+    (tmp_path / "2026-11-23-crafted_files.json").write_text(json.dumps({"files": 6000}))
+    assert results.newest(tmp_path) == [record]
+
+
+def test_the_page_is_that_of_the_results():
+    assert tables.page(tables.PAGE.read_text()) == tables.PAGE.read_text()
+
+
 @pytest.mark.slow
 def test_exports_give_the_same_scores_and_apply_deltas_under_load(tmp_path):
     for package in ("tf2onnx", "onnxruntime"):
