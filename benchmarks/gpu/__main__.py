@@ -18,8 +18,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from benchmarks import machine, markdown, results, workloads
 from benchmarks.gpu import core, inputs, measure, peers, targets
+from benchmarks.harness import machine, workloads
+from benchmarks.report import markdown, results
 
 SCHEMA = "fused_embedding.gpu_benchmark/1"
 GPU_SAMPLES, CPU_SAMPLES = 64, 30

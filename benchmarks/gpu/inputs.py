@@ -4,9 +4,9 @@ import dataclasses
 
 import numpy as np
 
-from benchmarks import workloads
 from benchmarks.gpu import lookups
 from benchmarks.gpu.core import Array, Lookup, Machine
+from benchmarks.harness import workloads
 
 NUM_BATCHES = 4  # taken in turn: one batch's rows may stay in the cache
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from benchmarks import timing, workloads
 from benchmarks.gpu import inputs, lookups
 from benchmarks.gpu.core import Array, Lookup, Machine
+from benchmarks.harness import timing, workloads
 
 FLOAT_BYTES, ID_BYTES, INDEX_BYTES = 4, 8, 4
 Entry = dict[str, object]

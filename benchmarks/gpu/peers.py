@@ -17,9 +17,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from benchmarks import timing
 from benchmarks.gpu import inputs
 from benchmarks.gpu.core import Array
+from benchmarks.harness import timing
 
 Step = Callable[[int], object]
 Entry = dict[str, object]

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from benchmarks import timing
+from benchmarks.harness import timing
 
 RELATIVE_TOLERANCE = 1e-5
 

@@ -1,5 +1,6 @@
 import json
 import pathlib
+import re
 import sys
 from types import SimpleNamespace
 
@@ -11,23 +12,13 @@ import processes
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # the benchmarks are no installed package
 
-from benchmarks import (  # noqa: E402
-    check,
-    compare,
-    kernels,
-    limit,
-    resources,
-    results,
-    sweep,
-    systems,
-    tables,
-    timing,
-)
-from benchmarks.workloads import WORKLOADS, Batch, Drift, ListWorkload, merged  # noqa: E402
+from benchmarks.harness import check, kernels, limit, resources, sweep, systems, timing  # noqa: E402
+from benchmarks.harness.workloads import WORKLOADS, Batch, Drift, ListWorkload, merged  # noqa: E402
+from benchmarks.report import commands, compare, page, results  # noqa: E402
 
 
 def run_driver(folder, *arguments):
-    return run_module("run", folder, "--rounds=2", "--block=2", *arguments)
+    return run_module("harness.run", folder, "--rounds=2", "--block=2", *arguments)
 
 
 def run_module(module, folder, *arguments):
@@ -78,9 +69,9 @@ def test_raw_table(tmp_path):
         "--grow_batch=500,800",
     ]
     arguments += ["--system=ours,ours_adagrad", "--rounds=2", "--block=2", "--grow_rounds=1"]
-    record, _ = run_module("raw_table", tmp_path, *arguments)
+    record, _ = run_module("tables.raw_table", tmp_path, *arguments)
     cells = {cell["phase"]: cell["systems"] for cell in record["cells"]}
-    assert record["command"].startswith("python -m benchmarks.raw_table --num_keys=20000")
+    assert record["command"].startswith("python -m benchmarks.tables.raw_table --num_keys=20000")
     assert list(cells) == [
         *("memory", "grow_500", "grow_800", "find_uniform", "find_zipf", "find_missing"),
         *("overwrite", "insert", "colliding"),
@@ -95,7 +86,7 @@ def test_raw_table(tmp_path):
 @pytest.mark.slow
 def test_growth_reaches_a_size_and_keeps_it(tmp_path):
     arguments = ["--steps=300", "--live=5000", "--steps_to_live=50", "--expire_every=50"]
-    record, _ = run_module("growth", tmp_path, *arguments, "--early=200", "--window=100")
+    record, _ = run_module("tables.growth", tmp_path, *arguments, "--early=200", "--window=100")
     (cell,) = record["cells"]
     assert [point["step"] for point in record["series"]] == [100, 200, 300]
     assert 0.9 < cell["rows_late_over_early"] < 1.1
@@ -301,32 +292,32 @@ def test_losses_and_missed_targets_are_bold():
     ours |= {"x_limit": {"median": 1.51}, "speedup_over": {}}
     ours["speedup_over"] = {"stock": {"median": 2.0}, "fbgemm_tbe": {"median": 0.9}}
     measured = {"group": ours, "stock": {"kernels": 12}, "fbgemm_tbe": {}}
-    table = tables.workload_table(make_record(measured))
+    table = page.workload_table(make_record(measured))
     assert table.splitlines()[2].endswith("| kernels (stock's) | over stock | over TBE |")
     assert (
         "| forward | `group` | 2 (1.9-2.1) | **1.51** (1.5) | 5 (12) | 2.00 | **0.90** |" in table
     )
     ours["x_limit"]["median"] = 1.5
-    assert "| 1.50 (1.5) |" in tables.workload_table(make_record(measured))
+    assert "| 1.50 (1.5) |" in page.workload_table(make_record(measured))
 
 
 def test_results_from_before_the_grouped_lookups_show_v2():
     v2 = {"median_us": 2000, "p25_us": 1900, "p75_us": 2100}
     v2["speedup_over"] = {"stock": {"median": 2.0}}
-    assert "| `v2` | 2 (1.9-2.1) |" in tables.workload_table(make_record({"v2": v2, "stock": {}}))
+    assert "| `v2` | 2 (1.9-2.1) |" in page.workload_table(make_record({"v2": v2, "stock": {}}))
 
 
 @pytest.mark.slow
 def test_serving_gives_the_latency_of_each_number_of_callers(tmp_path):
     arguments = ["--workload=tiny", "--batch=4", "--callers=1,3", "--rounds=2", "--calls=5"]
-    record, _ = run_module("serving", tmp_path, *arguments)
+    record, _ = run_module("serving.small_batches", tmp_path, *arguments)
     assert [cell["callers"] for cell in record["cells"]] == [1, 3]
     for cell in record["cells"]:
         assert list(cell["systems"]) == ["group", "v2", "plain", "stock"]
         for figures in cell["systems"].values():
             assert figures["samples"] == 2 * 5 * cell["callers"]
             assert 0 < figures["p50_us"] <= figures["p99_us"]
-    assert "| tiny | 4 | 3 |" in tables.serving_table([record])
+    assert "| tiny | 4 | 3 |" in page.serving_table([record])
 
 
 @pytest.mark.parametrize("name", ["gowalla", "amazon_book"])
@@ -373,16 +364,16 @@ def test_one_table_has_the_rows_of_all_columns():
 @pytest.mark.slow
 def test_many_columns_are_compared_with_one(tmp_path):
     arguments = ["--workload=tiny", "--rounds=2", "--block=2"]
-    record, _ = run_module("one_table", tmp_path, *arguments)
+    record, _ = run_module("tables.one_table", tmp_path, *arguments)
     assert [cell["phase"] for cell in record["cells"]] == ["forward", "adagrad"]
     for cell in record["cells"]:
         assert cell["systems"]["columns"]["of_one_table"]["median"] > 0
-    assert "| tiny | 1 | forward |" in tables.one_table_table([record])
+    assert "| tiny | 1 | forward |" in page.one_table_table([record])
 
 
 def test_a_peer_that_is_not_there_is_named(tmp_path):
     arguments = ["--workload=tiny", "--peer=fbgem", f"--output={tmp_path}"]
-    done = processes.run_module("benchmarks.run", *arguments, cwd=ROOT)
+    done = processes.run_module("benchmarks.harness.run", *arguments, cwd=ROOT)
     assert done.returncode != 0
     assert "no such peer: ['fbgem']; there are ('torch_embedding_bag', 'fbgemm_tbe')" in done.stderr
 
@@ -401,8 +392,18 @@ def test_counts_of_tests_are_no_results_of_benchmarks(tmp_path):
     assert results.newest(tmp_path) == [record]
 
 
+def test_each_recorded_command_names_a_program_of_today():
+    recorded = {record["command"] for f in results.folders() for record in results.newest(f)}
+    assert recorded
+    for command in map(commands.today, recorded):
+        module = re.search(r"-m (benchmarks\.\w+\.\w+)( |$)", command)
+        assert module, command
+        assert (ROOT / module[1].replace(".", "/")).with_suffix(".py").exists(), command
+        assert commands.today(command) == command
+
+
 def test_the_page_is_that_of_the_results():
-    assert tables.page(tables.PAGE.read_text()) == tables.PAGE.read_text()
+    assert page.updated(page.PAGE.read_text()) == page.PAGE.read_text()
 
 
 @pytest.mark.slow
@@ -410,7 +411,7 @@ def test_exports_give_the_same_scores_and_apply_deltas_under_load(tmp_path):
     for package in ("tf2onnx", "onnxruntime"):
         pytest.importorskip(package, reason=f"pip install {package}")
     record, _ = run_module(
-        "exports", tmp_path, "--batch=2", "--requests=40", "--rounds=2", "--deltas=3"
+        "serving.exports", tmp_path, "--batch=2", "--requests=40", "--rounds=2", "--deltas=3"
     )
     of_all, of_stock, of_fused = (cell["systems"] for cell in record["cells"])
     assert of_all.keys() == {"export_stock", "export_fused", "export_onnx", "stock", "stock_hash"}

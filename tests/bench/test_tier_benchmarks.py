@@ -10,7 +10,8 @@ from cases.tiers import needs_rocksdb
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # the benchmarks are no installed package
 
-from benchmarks import click_caches, results, tier_reports  # noqa: E402
+from benchmarks.report import results, tier_reports  # noqa: E402
+from benchmarks.tiers import click_caches  # noqa: E402
 
 POINTS = 0.03  # of all clicks
 
@@ -58,21 +59,21 @@ def last(clicks, row, now):
 @pytest.mark.parametrize(
     ("module", "flags"),
     [
-        ("tiers", ["--history=9", "--settle=2", "--rounds=2", "--block=2", "--fio_seconds=0"]),
-        ("tier_memory", ["--steps=2", "--limit=30"]),
+        ("steps", ["--history=9", "--settle=2", "--rounds=2", "--block=2", "--fio_seconds=0"]),
+        ("memory", ["--steps=2", "--limit=30"]),
         ("cold_reads", ["--rounds=2", "--fetch=1000", "--fetches=2", "--fio_seconds=0"]),
     ],
 )
 def test_benchmarks_of_tiers_run_and_are_reported(tmp_path, module, flags):
     sizes = ["--num_keys=200000", "--dim=32", "--share=0.4", "--batch=4096"]
     folders = [f"--folder={tmp_path / 'ssd'}", f"--output={tmp_path / 'json'}"]
-    done = processes.run_module(f"benchmarks.{module}", *sizes, *folders, *flags, cwd=ROOT)
+    done = processes.run_module(f"benchmarks.tiers.{module}", *sizes, *folders, *flags, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-3000:]
     (path,) = (tmp_path / "json").iterdir()
     record = results.load(path)
     (text,) = tier_reports.reports([record])
     assert "###" in text
-    if module == "tiers":
+    if module == "steps":
         measured = record["cells"][0]["systems"]
         assert measured["ssd"]["cold_gets"] > 1000
         assert measured["ssd_resident"]["cold_gets"] == 0

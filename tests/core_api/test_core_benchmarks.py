@@ -4,8 +4,8 @@ import sys
 
 import numpy as np
 import pytest
-from benchmarks import timing
 from benchmarks.gpu import targets
+from benchmarks.harness import timing
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 

@@ -1,0 +1,1 @@
+"""What benchmarks share, and the two programs over all workloads: `run` and `sweep`."""

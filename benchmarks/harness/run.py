@@ -1,0 +1,224 @@
+r"""Times embedding lookups: ours, stock TensorFlow and the limit loop, alternating in one process.
+
+    python -m benchmarks.harness.run --workload=W1,W2,W3 --threads=1,2
+    python -m benchmarks.harness.run --workload=W1 --batch_size=64 --phase=forward
+    python -m benchmarks.harness.run --workload=W1 --peer=torch_embedding_bag,fbgemm_tbe
+    python -m benchmarks.harness.run --op=prune_and_fill
+
+Systems must agree before they are timed. Each pair of workload and thread count is measured in a
+process of its own, since TensorFlow fixes its thread pools once, and writes one JSON file.
+"""
+
+import dataclasses
+import gc
+import itertools
+import os
+import subprocess
+import sys
+
+import numpy as np
+from absl import app, flags
+
+from benchmarks.harness import limit, machine, timing, workloads
+from benchmarks.peers import torch_peers
+from benchmarks.report import results
+
+PHASES = ("forward", "gradient", "sgd", "adagrad")
+# Those that need nothing but stock TensorFlow and tables with a vocabulary.
+SYSTEMS = (
+    *("group", "v3", "v2", "v1", "stock", "plain", "columns_v2", "columns_stock"),
+    *("group_fused", "v2_fused", "stock_fused"),
+    *("group_default", "v2_default", "stock_default"),
+    *("group_fused_default", "v2_fused_default"),
+)
+
+_WORKLOAD = flags.DEFINE_list(
+    "workload", ["W1", "W2", "W3"], "Names from benchmarks/harness/workloads.py."
+)
+_PHASE = flags.DEFINE_list("phase", list(PHASES), "What a step does.")
+_THREADS = flags.DEFINE_list("threads", ["1"], "Intra-op and inter-op threads.")
+_SYSTEM = flags.DEFINE_list("system", list(SYSTEMS), "Names from benchmarks/harness/systems.py.")
+_PEER = flags.DEFINE_list("peer", [], "Names from benchmarks/peers/torch_peers.py.")
+_MODE = flags.DEFINE_enum("mode", "session", ["session", "function"], "How TensorFlow is run.")
+_BATCH_SIZE = flags.DEFINE_integer("batch_size", None, "Instead of the workload's own.")
+_ROUNDS = flags.DEFINE_integer("rounds", 12, "Rounds of alternation.", lower_bound=1)
+_BLOCK = flags.DEFINE_integer("block", 5, "Timed steps of a system in a round.", lower_bound=1)
+_OP = flags.DEFINE_list("op", [], "Stems of benchmarks/ops: time these ops alone.")
+_OUTPUT = flags.DEFINE_string("output", None, "Folder for the JSON; by default the machine's.")
+
+
+def main(_: list[str]) -> None:
+    """Measures what the flags ask for."""
+    names = _OP.value or _WORKLOAD.value
+    pairs = list(itertools.product(names, _THREADS.value))
+    if len(pairs) == 1:
+        measure(pairs[0][0], int(pairs[0][1]))
+        return
+    axes = ("--workload=", "--op=", "--threads=")
+    others = [argument for argument in sys.argv[1:] if not argument.startswith(axes)]
+    for name, threads in pairs:
+        which = [f"--{'op' if _OP.value else 'workload'}={name}", f"--threads={threads}"]
+        command = [sys.executable, "-m", "benchmarks.harness.run", *which, *others]
+        subprocess.run(command, check=True, cwd=machine.ROOT)
+
+
+def measure(name: str, threads: int) -> None:
+    """Measures one workload or op at one number of threads and writes its JSON file."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    import tensorflow as tf  # here, so that --help and the parent of several runs start fast
+
+    tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
+    axes = {"threads": threads, "rounds": _ROUNDS.value, "block": _BLOCK.value}
+    if _OP.value:
+        from benchmarks import ops
+
+        axes |= {"op": name}
+        cells = ops.measure(name, threads, _ROUNDS.value, _BLOCK.value)
+    else:
+        workload = workloads.WORKLOADS[name]
+        if _BATCH_SIZE.value:
+            workload = dataclasses.replace(workload, batch_size=_BATCH_SIZE.value)
+        axes |= {"workload": name, "batch_size": workload.batch_size, "mode": _MODE.value}
+        axes |= {"tables": "keyed"} if _is_keyed() else {}
+        cells = _measure_workload(workload, threads)
+    host = machine.describe()
+    record = {"schema": results.SCHEMA, **machine.provenance(), "machine": host, "axes": axes}
+    results.write(record | {"cells": cells}, _name(axes), _OUTPUT.value)
+
+
+def _is_keyed() -> bool:
+    """Whether any system has tables without a vocabulary: such results stand apart."""
+    from benchmarks.harness import systems
+
+    return any(systems.SYSTEMS[name].tables != "dense" for name in _SYSTEM.value)
+
+
+def _measure_workload(workload: workloads.Workload, threads: int) -> list[dict]:
+    loop = limit.compile_loop()
+    if loop is None:
+        print(f"limit skipped: {limit.SOURCE} is not there", file=sys.stderr)
+    cells = {phase: {"phase": phase, "check": "equal", "systems": {}} for phase in _PHASE.value}
+    for names in _passes(workload):
+        _measure_pass(workload, threads, names, loop, cells)
+    return list(cells.values())
+
+
+def _passes(workload: workloads.Workload) -> list[list[str]]:
+    """Groups the systems by session configuration; memory holds the tables of one group."""
+    from benchmarks.harness import systems
+
+    usable = [
+        name
+        for name in _SYSTEM.value
+        if not (systems.SYSTEMS[name].one_hot_only and not workload.is_one_hot)
+        and not (systems.SYSTEMS[name].session_only and _MODE.value != "session")
+    ]
+    groups = [[n for n in usable if systems.SYSTEMS[n].arithmetic is on] for on in (False, True)]
+    return [names for names in groups if names]
+
+
+def _measure_pass(
+    workload: workloads.Workload, threads: int, names: list[str], loop: object, cells: dict
+) -> None:
+    """Checks and times the systems of one session configuration, phase by phase."""
+    from benchmarks.harness import check, steps, systems
+
+    # Once: their figures do not depend on a session's configuration.
+    peers = _peers(workload, threads) if not systems.SYSTEMS[names[0]].arithmetic else None
+    make = steps.SessionRunner if _MODE.value == "session" else steps.FunctionRunner
+    runner = make(workload, list(cells), names, threads)
+    bound = None
+    if loop:
+        bound = limit.Limit(loop, workload, threads, "adagrad" in cells, huge_pages=_is_keyed())
+    # The order of PHASES: a sparse update changes how stock's default reads its variables.
+    for phase in (phase for phase in PHASES if phase in cells):
+        able = [name for name in names if phase in systems.SYSTEMS[name].phases]
+        check.assert_systems_agree(runner, able, phase)
+        callables = {name: runner.step(name, phase) for name in able}
+        limits = bound.steps(phase) if bound else {}
+        beside = peers.steps(phase, _combined(limits, bound)) if peers else {}
+        samples = timing.alternate(callables | limits | beside, _ROUNDS.value, _BLOCK.value)
+        fastest = min(limits, key=lambda name: np.median(samples[name]), default=None)
+        compared = [*able, *beside]
+        for name in compared:
+            entry = _figures(samples, name, compared, fastest)
+            profile = runner.profile(name, phase) if name in callables else []
+            cells[phase]["systems"][name] = entry | _kernels(profile, workload.num_columns)
+        suffix = "_default" if names[0].endswith("_default") else ""
+        for name in limits:
+            cells[phase]["systems"][name + suffix] = timing.summary(samples[name])
+        _report(workload.name, cells[phase], [*compared, *(n + suffix for n in limits)])
+    runner.close()
+    del runner, bound, peers
+    gc.collect()
+
+
+def _peers(workload: workloads.Workload, threads: int) -> torch_peers.TorchPeers | None:
+    unknown = set(_PEER.value) - set(torch_peers.NAMES)
+    if unknown:
+        raise SystemExit(f"no such peer: {sorted(unknown)}; there are {torch_peers.NAMES}")
+    return torch_peers.TorchPeers(workload, _PEER.value, threads) if _PEER.value else None
+
+
+def _combined(limits: dict, bound: limit.Limit | None) -> np.ndarray | None:
+    """What peers must give for batch 0; None after the limit loop's tables were trained."""
+    if bound is None or "limit" not in limits:
+        return None
+    limits["limit"](0)
+    return bound.combined
+
+
+def _figures(samples: dict, name: str, names: list[str], fastest: str | None) -> dict:
+    """Returns a system's times and, over the rounds, the others' times relative to it."""
+    from benchmarks.harness import systems
+
+    figures = timing.summary(samples[name])
+    if fastest is not None:
+        figures |= {"limit": fastest, "x_limit": timing.ratio(samples[name], samples[fastest])}
+    if name in systems.SYSTEMS and systems.SYSTEMS[name].is_ours:
+        others = [other for other in names if other != name]
+        speedups = {other: timing.ratio(samples[other], samples[name]) for other in others}
+        figures["speedup_over"] = speedups
+    return figures
+
+
+def _kernels(profile: list[dict], num_columns: int) -> dict:
+    """Returns the executed ops: all, and those of ours for each column."""
+    if not profile:
+        return {}
+    ours = sum(row["kernels"] for row in profile if row["op"] in _our_op_types())
+    return {
+        "kernels": sum(row["kernels"] for row in profile),
+        "kernels_of_ours_per_column": round(ours / num_columns, 3),
+        "profile": profile[:12],
+    }
+
+
+def _our_op_types() -> set[str]:
+    package = sys.modules.get("fused_embedding")
+    return set(dir(package.raw_ops)) if package else set()
+
+
+def _report(title: str, cell: dict, names: list[str]) -> None:
+    print(f"{title} {cell['phase']}: results are equal")
+    for name in names:
+        entry = cell["systems"][name]
+        line = f"  {name:15s} {entry['median_us']:10.1f} us"
+        if "x_limit" in entry:
+            line += f"  x limit {entry['x_limit']['median']:6.2f}"
+        for other, speedup in entry.get("speedup_over", {}).items():
+            line += f"  {other} {speedup['median']:.2f}"
+        print(line, flush=True)
+
+
+def _name(axes: dict) -> str:
+    """Names a result after its axes."""
+    parts = [axes.get("workload") or axes["op"], *([axes["tables"]] if "tables" in axes else [])]
+    parts += [f"t{axes['threads']}"]
+    parts += [f"b{_BATCH_SIZE.value}"] if _BATCH_SIZE.value else []
+    parts += ["function"] if axes.get("mode") == "function" else []
+    return "-".join(parts)
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,1 @@
+"""What others have for the same work: torch, FBGEMM, recommenders-addons, Damo-Embedding."""

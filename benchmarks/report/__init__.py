@@ -1,0 +1,1 @@
+"""Results: read, compared, drawn, and written into docs/performance.md."""

@@ -1,0 +1,198 @@
+"""Writes the tables of docs/performance.md from the newest results; no figure is typed by hand.
+
+python -m benchmarks.report.page [--folder=benchmarks/results/MACHINE]
+"""
+
+import pathlib
+import re
+
+from absl import app, flags
+
+from benchmarks.harness import machine
+from benchmarks.report import commands, keyed_reports, markdown, results, tier_reports
+
+_FOLDER = flags.DEFINE_string(
+    "folder", None, "Folder of results; by default those of all machines."
+)
+
+PAGE = machine.ROOT / "docs" / "performance.md"
+BEGIN, END = "<!-- begin generated -->", "<!-- end generated -->"
+# Ours in each phase: the best that there is, by what was measured; older results have v2 alone.
+OURS = {"forward": "group", "gradient": "group", "sgd": "group_fused", "adagrad": "group_fused"}
+# What ours is compared with, and whether both are under TensorFlow's default options.
+OTHERS = {
+    "stock": ("stock", False),
+    "stock_default": ("stock at its defaults", True),
+    "plain": ("plain", False),
+    "v2": ("v2", False),
+    "torch_embedding_bag": ("EmbeddingBag", False),
+    "fbgemm_tbe": ("TBE", False),
+}
+# design: times the limit on one thread that each workload should stay below.
+TARGETS = {
+    "W1": {"forward": 1.5, "sgd": 2.0, "adagrad": 2.0},
+    "W2": {"forward": 0.9, "sgd": 1.7, "adagrad": 2.0},
+    "W3": {"forward": 1.5, "sgd": 2.0, "adagrad": 2.0},
+    "W4": {"forward": 1.5, "adagrad": 2.0},
+}
+
+
+def workload_table(record: dict) -> str:
+    """Returns the table of one result of a workload."""
+    axes = record["axes"]
+    title = f"### {axes['workload']}, {axes['threads']} thread(s), batch {axes['batch_size']}"
+    title += ", tf.function" if axes["mode"] == "function" else ""
+    systems = [cell["systems"] for cell in record["cells"]]
+    others = [name for name in OTHERS if any(name in measured for measured in systems)]
+    head = ["step", "ours", "ms", "x limit (target)", "kernels (stock's)"]
+    head += [f"over {OTHERS[name][0]}" for name in others]
+    lines = [title, "", *markdown.head(head)]
+    lines += [markdown.row(_workload_row(cell, axes, others)) for cell in record["cells"]]
+    return "\n".join(lines)
+
+
+def _workload_row(cell: dict, axes: dict, others: list[str]) -> list[str]:
+    phase, systems = cell["phase"], cell["systems"]
+    name = OURS[phase] if OURS[phase] in systems else "v2"
+    ours = systems[name]
+    row = [
+        markdown.PHASES[phase],
+        f"`{name}`",
+        markdown.milliseconds(ours),
+        _x_limit(ours, phase, axes),
+    ]
+    stock = systems.get("stock", {}).get("kernels", "")
+    row.append(f"{ours['kernels']} ({stock})" if "kernels" in ours else "")
+    for other in others:
+        of = systems.get(f"{name}_default", {}) if OTHERS[other][1] else ours
+        speedup = of.get("speedup_over", {}).get(other)
+        row.append(_speedup(speedup) if speedup else "")
+    return row
+
+
+def _x_limit(ours: dict, phase: str, axes: dict) -> str:
+    """A missed target is printed in bold."""
+    if "x_limit" not in ours:
+        return ""
+    text = f"{ours['x_limit']['median']:.2f}"
+    target = TARGETS.get(axes["workload"], {}).get(phase)
+    if target is None or axes["threads"] != 1:
+        return text
+    return f"{text} ({target})" if float(text) <= target else f"**{text}** ({target})"
+
+
+def serving_table(records: list[dict]) -> str:
+    """Returns the table of small batches."""
+    lines = ["### Serving: small batches, forward", ""]
+    names = list(dict.fromkeys(n for r in records for c in r["cells"] for n in c["systems"]))
+    head = ["workload", "batch", "callers"] + [f"{n} p50 / p99 us" for n in names]
+    head += [f"{n} calls/s" for n in names]
+    lines += markdown.head(head)
+    for record in records:
+        axes = record["axes"]
+        for cell in record["cells"]:
+            systems = [cell["systems"][name] for name in names]
+            row = [axes["workload"], str(axes["batch_size"]), str(cell["callers"])]
+            row += [f"{s['p50_us']:.0f} / {s['p99_us']:.0f}" for s in systems]
+            row += [f"{s['calls_per_second']:,}" for s in systems]
+            lines.append(markdown.row(row))
+    return "\n".join(lines)
+
+
+def exports_table(records: list[dict]) -> str:
+    """Returns the table of a whole model's exports, and of deltas that they apply meanwhile."""
+    lines = ["### Exports of a click model: requests to a server, one caller", ""]
+    lines += markdown.head(
+        ["rows", "batch", "server", "deltas applied", "p50 us", "p99 us", "longest ms"]
+    )
+    for record in sorted(records, key=lambda r: r["axes"]["batch_size"]):
+        axes = record["axes"]
+        for cell in record["cells"]:
+            for name, figures in cell["systems"].items():
+                row = [axes["workload"], str(axes["batch_size"]), name]
+                row += [str(figures.get("deltas", "-")), f"{figures['p50_us']:.0f}"]
+                row += [f"{figures['p99_us']:.0f}", f"{figures['longest_us'] / 1e3:.1f}"]
+                lines.append(markdown.row(row))
+    return "\n".join(lines)
+
+
+def one_table_table(records: list[dict]) -> str:
+    """Returns the table of many columns beside one."""
+    lines = ["### Many columns beside the same ids in one column of one table", ""]
+    head = ["workload", "threads", "step", "columns ms", "one column ms", "columns take"]
+    lines += markdown.head(head)
+    for record in records:
+        axes = record["axes"]
+        for cell in record["cells"]:
+            columns, one = cell["systems"]["columns"], cell["systems"]["one_table"]
+            row = [axes["workload"], str(axes["threads"]), markdown.PHASES[cell["phase"]]]
+            row += [markdown.milliseconds(columns), markdown.milliseconds(one)]
+            row.append(f"{columns['of_one_table']['median']:.2f} of its time")
+            lines.append(markdown.row(row))
+    return "\n".join(lines)
+
+
+def op_table(records: list[dict]) -> str:
+    """Returns the table of the single ops."""
+    lines = ["### Single ops against the stock ops that they replace", ""]
+    head = ["op", "shape", "threads", "ours ms", "stock ms", "speedup"]
+    lines += markdown.head(head)
+    for record in records:
+        axes = record["axes"]
+        for cell in record["cells"]:
+            ours, stock = cell["systems"]["fused"], cell["systems"]["stock"]
+            shape = " x ".join(str(size) for size in cell["shape"])
+            row = [axes["op"], shape, str(axes["threads"]), markdown.milliseconds(ours)]
+            row += [markdown.milliseconds(stock), _speedup(ours["speedup_over"]["stock"])]
+            lines.append(markdown.row(row))
+    return "\n".join(lines)
+
+
+def _speedup(speedup: dict[str, float]) -> str:
+    """A loss is printed in bold: it must not be overlooked."""
+    text = f"{speedup['median']:.2f}"
+    return f"**{text}**" if speedup["median"] < 1.0 else text
+
+
+def generated(records: list[dict]) -> str:
+    """Returns everything between the page's marks."""
+    records = [record for record in records if not record["dirty"]]
+    ops = [record for record in records if "op" in record["axes"]]
+    dense = [r for r in records if "workload" in r["axes"] and "tables" not in r["axes"]]
+    by_mode: dict[str, list[dict]] = {}
+    for record in dense:
+        by_mode.setdefault(record["axes"]["mode"], []).append(record)
+    serving, one_table = by_mode.get("serving", []), by_mode.get("one_table", [])
+    serving.sort(key=lambda r: (r["axes"]["workload"], r["axes"]["batch_size"]))
+    exports = by_mode.get("exports", [])
+    host = records[0]["machine"]
+    parts = [f"## {host['cpu']}, {host['cores']} cores", f"{results.caption(records)}."]
+    parts += keyed_reports.reports(records)
+    parts += tier_reports.reports(records)
+    dense = [r for r in dense if r["axes"]["mode"] in ("session", "function")]
+    parts += [workload_table(record) for record in dense]
+    parts += [one_table_table(one_table)] if one_table else []
+    parts += [serving_table(serving)] if serving else []
+    parts += [exports_table(exports)] if exports else []
+    parts += [op_table(ops)] if ops else []
+    made_by = sorted({record["command"] for record in records})
+    parts.append("\n".join(["Commands:\n", *(f"    {commands.today(c)}" for c in made_by)]))
+    return "\n\n".join(parts)
+
+
+def updated(text: str, folder: str | None = None) -> str:
+    """Returns the page with what stands between its marks replaced."""
+    folders = [pathlib.Path(folder)] if folder else results.folders()
+    reports = "\n\n".join(generated(results.newest(folder)) for folder in folders)
+    pattern = re.compile(f"{BEGIN}.*{END}", re.DOTALL)
+    return pattern.sub(lambda _: f"{BEGIN}\n{reports}\n{END}", text)
+
+
+def main(_: list[str]) -> None:
+    """Writes the page."""
+    PAGE.write_text(updated(PAGE.read_text(), _FOLDER.value))
+    print(PAGE)
+
+
+if __name__ == "__main__":
+    app.run(main)

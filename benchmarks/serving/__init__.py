@@ -1,0 +1,1 @@
+"""Small batches with several callers, and servers of exported models."""

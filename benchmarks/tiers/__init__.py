@@ -1,0 +1,1 @@
+"""Tables whose rows are partly on an SSD."""
