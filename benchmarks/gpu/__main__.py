@@ -11,6 +11,7 @@ nothing is stored.
 """
 
 import argparse
+import ctypes
 import os
 import subprocess
 import sys
@@ -68,34 +69,54 @@ def _gpu_cells(bench: measure.Bench) -> dict[str, dict]:
     emulated = bench.gpu.is_emulated
     has_torch = not emulated and peers.is_present("torch")
     torch = peers.TorchPeers(bench.samples, bench.plug) if has_torch else None
-    cells = {}
+    cells: dict[str, dict] = {}
     sizes = inputs.TINY_SIZES if emulated else inputs.SIZES
     for name, size in sizes.items():
-        table = inputs.table(bench.gpu, size.num_tables * size.table_rows, size.dim)
-        uniform = inputs.Batches(bench.gpu, size, table, half=False)
-        cells[f"{name}_forward"] = bench.forward(uniform)
-        _check_forward(bench.gpu, uniform)
-        cells[f"{name}_forward"]["peers"] = _forward_peers(torch, uniform)
-        half = inputs.Batches(bench.gpu, size, table, half=True)
-        cells[f"{name}_backward"] = bench.backward(half)
-        cells[f"{name}_backward"]["peers"] = _peers(torch and torch.backward, half)
-        step = inputs.RowWiseAdagrad(half)
-        with_step = f"{name}_backward_row_wise_adagrad"
-        cells[with_step] = bench.backward_row_wise_adagrad(step, is_fused=True)
-        cells[with_step]["peers"] = _peers(torch and torch.backward_row_wise_adagrad, step)
-        cells[f"{with_step}_by_memory"] = bench.backward_row_wise_adagrad(step, is_fused=False)
+        of_size = _size_cells(bench, torch, size)
+        cells |= {f"{name}_{phase}": cell for phase, cell in of_size.items()}
+    cells["unique"] = _unique_cell(bench, torch)
+    return cells
+
+
+def _size_cells(
+    bench: measure.Bench, torch: peers.TorchPeers | None, size: inputs.Size
+) -> dict[str, dict]:
+    """The phases of one size."""
+    table = inputs.table(bench.gpu, size.num_tables * size.table_rows, size.dim)
+    uniform = inputs.Batches(bench.gpu, size, table, half=False)
+    forward: dict = bench.forward(uniform)
+    _check_forward(bench.gpu, uniform)
+    forward["peers"] = _forward_peers(torch, uniform)
+    half = inputs.Batches(bench.gpu, size, table, half=True)
+    backward: dict = bench.backward(half)
+    backward["peers"] = _peers(torch.backward if torch else None, half)
+    step = inputs.RowWiseAdagrad(half)
+    with_step: dict = bench.backward_row_wise_adagrad(step, is_fused=True)
+    with_step["peers"] = _peers(torch.backward_row_wise_adagrad if torch else None, step)
+    return {
+        "forward": forward,
+        "backward": backward,
+        "backward_row_wise_adagrad": with_step,
+        "backward_row_wise_adagrad_by_memory": bench.backward_row_wise_adagrad(
+            step, is_fused=False
+        ),
+    }
+
+
+def _unique_cell(bench: measure.Bench, torch: peers.TorchPeers | None) -> dict:
+    emulated = bench.gpu.is_emulated
     rng = np.random.default_rng(0)
     num_keys = inputs.TINY_NUM_KEYS if emulated else inputs.NUM_KEYS
     keys = [
         workloads.hash64(inputs.half_unique(rng, num_keys, num_keys))
         for _ in range(inputs.NUM_BATCHES)
     ]
-    cells["unique"] = bench.unique(keys)
-    cells["unique"]["peers"] = {
-        **_peers(torch and torch.unique, keys),
+    cell: dict = bench.unique(keys)
+    cell["peers"] = {
+        **_peers(torch.unique if torch else None, keys),
         **_peers(torch.cupy_unique if torch and peers.is_present("cupy") else None, keys),
     }
-    return cells
+    return cell
 
 
 def _check_forward(gpu: core.Machine, batches: inputs.Batches) -> None:
@@ -112,7 +133,7 @@ def _check_forward(gpu: core.Machine, batches: inputs.Batches) -> None:
 
 def _forward_peers(torch: peers.TorchPeers | None, batches: inputs.Batches) -> dict:
     return {
-        **_peers(torch and torch.forward, batches),
+        **_peers(torch.forward if torch else None, batches),
         **_peers(torch.jax_forward if torch and peers.is_present("jax") else None, batches),
     }
 
@@ -131,7 +152,7 @@ def _peers_of(cell: dict) -> dict[str, dict]:
     return cell.get("peers", {})
 
 
-def _cpu_cells(library: object, emulated: bool) -> dict[str, dict]:
+def _cpu_cells(library: ctypes.CDLL, emulated: bool) -> dict[str, dict]:
     """Workloads of the CPU path on one thread and on 16, or on as many as there are cores."""
     threads = min(CPU_THREADS, os.cpu_count() or 1)
     machines = {n: core.Machine(library, threads=n) for n in {1, threads}}

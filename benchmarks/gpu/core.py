@@ -40,13 +40,15 @@ def c_struct(name: str, *first: tuple[str, type], **types: str) -> type[ctypes.S
     return type(name, (ctypes.Structure,), {"_fields_": (*first, *fields(**types))})
 
 
-FeBatches = c_struct(
-    "FeBatches",
-    ("lookup", ctypes.c_char_p),
-    ("inputs", ctypes.POINTER(_Pointer)),
-    ("outputs", ctypes.POINTER(FeArray)),
-    int64="num_batches num_outputs",
-)
+class FeBatches(ctypes.Structure):
+    """Inputs and outputs of several batches."""
+
+    _fields_ = (
+        ("lookup", ctypes.c_char_p),
+        ("inputs", ctypes.POINTER(_Pointer)),
+        ("outputs", ctypes.POINTER(FeArray)),
+        *fields(int64="num_batches num_outputs"),
+    )
 
 
 class Counters(ctypes.Structure):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.gpu.core import Array, FeArray, Lookup, Machine, c_struct, view
+from benchmarks.gpu.core import Array, FeArray, Lookup, Machine, c_struct, fields, view
 
 COMBINERS = ("sum", "mean", "sqrtn")
 STRATEGIES = ("div", "mod", "mod_ev", "hash")
@@ -26,22 +26,39 @@ FePruneAndFill = c_struct(
 )
 FeUnique = c_struct("FeUnique", array="ids unique_idx")
 FePartition = c_struct("FePartition", array="ids shard_rows permutation", int32="strategy")
-FePairs = c_struct(
-    "FePairs",
-    array="rows unique_idx row_ids weights is_zero_row num_ids combined_grad",
-    int64="num_unique num_rows dim",
-    double="max_norm",
-    int32="dtype combiner",
-)
-FeColumn = c_struct(
-    "FeColumn",
-    array="ids row_ids weights table combined_grad",
-    int64="table_rows dim num_rows table_number default_id",
-    double="max_norm",
-    int32="ids_are_int32 combiner prune fill",
-)
-_columns = ("columns", ctypes.POINTER(FeColumn))
-FeGroup = c_struct("FeGroup", _columns, int64="num_columns num_tables", int32="dtype")
+
+
+class FePairs(ctypes.Structure):
+    """Pairs of rows and columns, and `used`: the arrays that it points to."""
+
+    _fields_ = fields(
+        array="rows unique_idx row_ids weights is_zero_row num_ids combined_grad",
+        int64="num_unique num_rows dim",
+        double="max_norm",
+        int32="dtype combiner",
+    )
+
+
+class FeColumn(ctypes.Structure):
+    """A column of a group."""
+
+    _fields_ = fields(
+        array="ids row_ids weights table combined_grad",
+        int64="table_rows dim num_rows table_number default_id",
+        double="max_norm",
+        int32="ids_are_int32 combiner prune fill",
+    )
+
+
+class FeGroup(ctypes.Structure):
+    """All columns."""
+
+    _fields_ = (
+        ("columns", ctypes.POINTER(FeColumn)),
+        *fields(int64="num_columns num_tables", int32="dtype"),
+    )
+
+
 FeGroupApply = c_struct(
     "FeGroupApply",
     ("group", FeGroup),
@@ -173,7 +190,8 @@ def pairs(
     row_ids: Array,
     num_rows: int,
     combiner: str = "mean",
-    **optional: Array | float | None,
+    max_norm: float = -1.0,
+    **optional: Array | None,
 ) -> FePairs:
     """The input of `post_lookup` and its gradient.
 
@@ -183,13 +201,14 @@ def pairs(
         row_ids: `[num_pairs]` int64.
         num_rows: Rows of the result.
         combiner: sum, mean or sqrtn.
-        **optional: weights, is_zero_row, num_ids, combined_grad (arrays) and max_norm.
+        max_norm: Of a row; none if negative.
+        **optional: weights, is_zero_row, num_ids, combined_grad.
     """
     struct = FePairs(rows=view(rows), unique_idx=view(unique_idx), row_ids=view(row_ids))
     struct.num_unique, struct.dim = rows.shape
     struct.num_rows, struct.combiner = num_rows, COMBINERS.index(combiner)
     struct.dtype = DTYPES.index(rows.dtype)
-    struct.max_norm = optional.pop("max_norm", -1.0)
+    struct.max_norm = max_norm
     for name, array in optional.items():
         setattr(struct, name, view(array))
     struct.used = (rows, unique_idx, row_ids, *optional.values())

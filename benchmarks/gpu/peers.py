@@ -14,6 +14,7 @@ The sums of ids with offsets are made before anything is timed.
 import importlib
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -59,7 +60,7 @@ class TorchPeers:
         self.torch, self.samples = torch, samples
         self.plug = self.view(plug)
 
-    def view(self, array: Array) -> object:
+    def view(self, array: Array) -> Any:
         """The array in place."""
         return self.torch.as_tensor(array, device="cuda")
 
@@ -102,7 +103,7 @@ class TorchPeers:
             columns = zip(ids, tables, strict=True)
             return [bag(of_one, table, offsets, mode="sum") for of_one, table in columns]
 
-        def fused(i: int) -> object:
+        def fused(i: int) -> Any:
             ids = fused_ids[i % len(fused_ids)]
             if size.is_one_hot:
                 return torch.index_select(whole, 0, ids)
@@ -186,7 +187,7 @@ class TorchPeers:
         row_of_pair = jax.numpy.arange(size.num_ids) // size.ids_per_row
 
         @jax.jit
-        def look_up(table: object, of_batch: object) -> object:
+        def look_up(table: Any, of_batch: Any) -> Any:
             rows = table[of_batch]
             if size.is_one_hot:
                 return rows

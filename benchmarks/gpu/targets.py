@@ -1,5 +1,6 @@
 """What the GPU must reach, as the project's plan has it, and whether a result does."""
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -32,6 +33,14 @@ def _over_peer(cells: dict, phase: str, peer: str) -> float:
     return max(time(cell) / time(cell["peers"][peer]) for time in (_stream, _host))
 
 
+def _share_of_copy(cells: dict, name: str) -> float:
+    return cells[f"criteo_{name}_forward"]["run_share_of_copy"]
+
+
+def _speedup_of_16(cells: dict, workload: str, phase: str) -> float:
+    return cells[f"cpu_{workload}"][phase]["speedup_of_16"]
+
+
 def _bags_over_ours(cells: dict) -> float:
     """How many times as long embedding_bag for each table takes, for both passes."""
     forward, backward = cells["criteo_d128_forward"], cells["criteo_d128_backward"]
@@ -45,7 +54,7 @@ TARGETS = (
             f"forward {name}, the run's share of the copy bandwidth",
             bound,
             True,
-            lambda cells, name=name: cells[f"criteo_{name}_forward"]["run_share_of_copy"],
+            functools.partial(_share_of_copy, name=name),
         )
         for name, bound in (("d128", 0.8), ("d16", 0.5))
     ),
@@ -78,7 +87,7 @@ TARGETS = (
             f"{phase} of 26 tables over the same by hand in PyTorch, stream and host, the worse",
             1.1,
             False,
-            lambda cells, phase=phase: _over_peer(cells, phase, "torch_fused"),
+            functools.partial(_over_peer, phase=phase, peer="torch_fused"),
         )
         for phase in ("forward", "backward")
     ),
@@ -93,7 +102,7 @@ TARGETS = (
             f"{workload} {phase} on the CPU, 16 threads over one",
             10,
             True,
-            lambda cells, key=(workload, phase): cells[f"cpu_{key[0]}"][key[1]]["speedup_of_16"],
+            functools.partial(_speedup_of_16, workload=workload, phase=phase),
         )
         for workload in ("W2", "W4")
         for phase in ("lookup", "gradient")
@@ -103,7 +112,7 @@ TARGETS = (
 
 def judge(cells: dict) -> list[dict[str, object]]:
     """Each target with its figure and whether it is met; None where it was not measured."""
-    judged = []
+    judged: list[dict[str, object]] = []
     for target in TARGETS:
         try:
             figure = round(target.read(cells), 3)

@@ -1,6 +1,7 @@
 """Do the systems agree? Asked before anything is timed."""
 
 from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -8,7 +9,22 @@ import numpy as np
 RELATIVE_TOLERANCE = 1e-5
 
 
-def assert_systems_agree(runner: object, names: Sequence[str], phase: str) -> None:
+class Runner(Protocol):
+    """What benchmarks/harness/steps.py has for a session and for functions."""
+
+    program: Any
+
+    def values(self, name: str, phase: str) -> list:
+        """Returns what the phase computes on batch 0."""
+
+    def read_rows(self, name: str) -> list[np.ndarray]:
+        """Returns the rows of a system's tables and slots that batch 0 touches."""
+
+    def write_rows(self, name: str, rows: list[np.ndarray]) -> None:
+        """Puts the rows back that `read_rows` returned."""
+
+
+def assert_systems_agree(runner: Runner, names: Sequence[str], phase: str) -> None:
     """Compares what one step of each system computes on batch 0.
 
     Of a forward step that is the combined rows; of a gradient step also each table's gradient,
@@ -37,7 +53,7 @@ def assert_systems_agree(runner: object, names: Sequence[str], phase: str) -> No
 
 
 def _results(
-    runner: object, name: str, phase: str, start: list[np.ndarray]
+    runner: Runner, name: str, phase: str, start: list[np.ndarray]
 ) -> dict[str, np.ndarray]:
     if phase in ("forward", "gradient"):
         combined, *gradients = runner.values(name, phase)
@@ -56,7 +72,7 @@ def _results(
     return {f"variable {i} after two steps": rows for i, rows in enumerate(after)}
 
 
-def _sum_by_id(gradient: object, ids: np.ndarray) -> np.ndarray:
+def _sum_by_id(gradient: Any, ids: np.ndarray) -> np.ndarray:
     """Returns the gradient's rows for `ids`, which are sorted; other ids must have no gradient.
 
     Stock adds a zero row for id 0 when there is an empty row, so ids outside are allowed zeros.

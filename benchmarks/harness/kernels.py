@@ -18,9 +18,11 @@ def summarize(traces: Sequence) -> list[dict]:
     Args:
         traces: StepStats protos of several runs of one step; the median time is returned.
     """
-    kernels, times = collections.Counter(), collections.defaultdict(list)
+    kernels: collections.Counter[str] = collections.Counter()
+    times: dict[str, list[int]] = collections.defaultdict(list)
     for trace in traces:
-        kernels, micros = collections.Counter(), collections.Counter()
+        kernels.clear()
+        micros: collections.Counter[str] = collections.Counter()
         for device in trace.dev_stats:
             for node in device.node_stats:
                 match = _LABEL.search(node.timeline_label)

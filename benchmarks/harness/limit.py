@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -37,7 +38,8 @@ def compile_loop() -> ctypes.CDLL | None:
     loop.bigalloc.restype = pointer
     loop.bigalloc.argtypes = [ctypes.c_size_t, integer]
     loop.bigfree.argtypes = [pointer, ctypes.c_size_t]
-    shapes = [integer, int64, integer, pointer, number]  # columns, rows, dim, out or grad, rate
+    # Columns, rows, dim, out or grad, rate.
+    shapes: list[Any] = [integer, int64, integer, pointer, number]
     loop.floor_run.argtypes = [integer, integer, *[pointer] * 4, *shapes]
     loop.floor_run.argtypes += [int64, pointer, pointer, uint64, pointer]
     loop.hbuild.argtypes = [pointer, pointer, uint64, pointer, int64]

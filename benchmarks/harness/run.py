@@ -9,12 +9,14 @@ Systems must agree before they are timed. Each pair of workload and thread count
 process of its own, since TensorFlow fixes its thread pools once, and writes one JSON file.
 """
 
+import ctypes
 import dataclasses
 import gc
 import itertools
 import os
 import subprocess
 import sys
+from typing import Any, NamedTuple
 
 import numpy as np
 from absl import app, flags
@@ -68,7 +70,7 @@ def measure(name: str, threads: int) -> None:
     import tensorflow as tf  # here, so that --help and the parent of several runs start fast
 
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
-    axes = {"threads": threads, "rounds": _ROUNDS.value, "block": _BLOCK.value}
+    axes: dict[str, object] = {"threads": threads, "rounds": _ROUNDS.value, "block": _BLOCK.value}
     if _OP.value:
         from benchmarks import ops
 
@@ -97,7 +99,9 @@ def _measure_workload(workload: workloads.Workload, threads: int) -> list[dict]:
     loop = limit.compile_loop()
     if loop is None:
         print(f"limit skipped: {limit.SOURCE} is not there", file=sys.stderr)
-    cells = {phase: {"phase": phase, "check": "equal", "systems": {}} for phase in _PHASE.value}
+    cells: dict[str, dict] = {
+        phase: {"phase": phase, "check": "equal", "systems": {}} for phase in _PHASE.value
+    }
     for names in _passes(workload):
         _measure_pass(workload, threads, names, loop, cells)
     return list(cells.values())
@@ -107,21 +111,26 @@ def _passes(workload: workloads.Workload) -> list[list[str]]:
     """Groups the systems by session configuration; memory holds the tables of one group."""
     from benchmarks.harness import systems
 
-    usable = [
-        name
-        for name in _SYSTEM.value
-        if not (systems.SYSTEMS[name].one_hot_only and not workload.is_one_hot)
-        and not (systems.SYSTEMS[name].session_only and _MODE.value != "session")
-    ]
-    groups = [[n for n in usable if systems.SYSTEMS[n].arithmetic is on] for on in (False, True)]
-    return [names for names in groups if names]
+    groups: dict[bool, list[str]] = {False: [], True: []}
+    for name in _SYSTEM.value:
+        system = systems.SYSTEMS[name]
+        if system.one_hot_only and not workload.is_one_hot:
+            continue
+        if system.session_only and _MODE.value != "session":
+            continue
+        groups[system.arithmetic].append(name)
+    return [names for names in groups.values() if names]
 
 
 def _measure_pass(
-    workload: workloads.Workload, threads: int, names: list[str], loop: object, cells: dict
+    workload: workloads.Workload,
+    threads: int,
+    names: list[str],
+    loop: ctypes.CDLL | None,
+    cells: dict[str, dict],
 ) -> None:
     """Checks and times the systems of one session configuration, phase by phase."""
-    from benchmarks.harness import check, steps, systems
+    from benchmarks.harness import steps, systems
 
     # Once: their figures do not depend on a session's configuration.
     peers = _peers(workload, threads) if not systems.SYSTEMS[names[0]].arithmetic else None
@@ -133,24 +142,43 @@ def _measure_pass(
     # The order of PHASES: a sparse update changes how stock's default reads its variables.
     for phase in (phase for phase in PHASES if phase in cells):
         able = [name for name in names if phase in systems.SYSTEMS[name].phases]
-        check.assert_systems_agree(runner, able, phase)
-        callables = {name: runner.step(name, phase) for name in able}
-        limits = bound.steps(phase) if bound else {}
-        beside = peers.steps(phase, _combined(limits, bound)) if peers else {}
-        samples = timing.alternate(callables | limits | beside, _ROUNDS.value, _BLOCK.value)
-        fastest = min(limits, key=lambda name: np.median(samples[name]), default=None)
-        compared = [*able, *beside]
-        for name in compared:
-            entry = _figures(samples, name, compared, fastest)
-            profile = runner.profile(name, phase) if name in callables else []
-            cells[phase]["systems"][name] = entry | _kernels(profile, workload.num_columns)
-        suffix = "_default" if names[0].endswith("_default") else ""
-        for name in limits:
-            cells[phase]["systems"][name + suffix] = timing.summary(samples[name])
-        _report(workload.name, cells[phase], [*compared, *(n + suffix for n in limits)])
+        _measure_phase(_Pass(workload, runner, able, bound, peers), cells[phase])
     runner.close()
     del runner, bound, peers
     gc.collect()
+
+
+class _Pass(NamedTuple):
+    """The systems of one session configuration that can do a phase, and what is beside them."""
+
+    workload: workloads.Workload
+    runner: Any
+    able: list[str]
+    bound: limit.Limit | None
+    peers: torch_peers.TorchPeers | None
+
+
+def _measure_phase(of_pass: _Pass, cell: dict) -> None:
+    """Checks and times one phase, and adds its figures to the cell."""
+    from benchmarks.harness import check
+
+    workload, runner, able, bound, peers = of_pass
+    phase = cell["phase"]
+    check.assert_systems_agree(runner, able, phase)
+    callables = {name: runner.step(name, phase) for name in able}
+    limits = bound.steps(phase) if bound else {}
+    beside = peers.steps(phase, _combined(limits, bound)) if peers else {}
+    samples = timing.alternate(callables | limits | beside, _ROUNDS.value, _BLOCK.value)
+    fastest = min(limits, key=lambda name: np.median(samples[name]), default=None)
+    compared = [*able, *beside]
+    for name in compared:
+        entry = _figures(samples, name, compared, fastest)
+        profile = runner.profile(name, phase) if name in callables else []
+        cell["systems"][name] = entry | _kernels(profile, workload.num_columns)
+    suffix = "_default" if able[0].endswith("_default") else ""
+    for name in limits:
+        cell["systems"][name + suffix] = timing.summary(samples[name])
+    _report(workload.name, cell, [*compared, *(n + suffix for n in limits)])
 
 
 def _peers(workload: workloads.Workload, threads: int) -> torch_peers.TorchPeers | None:

@@ -110,7 +110,7 @@ class SessionRunner:
             specs = systems.fed_specs(workload)
             self._fed = [tf.compat.v1.placeholder(s.dtype, s.shape) for s in specs]
             inputs = systems.make_inputs(workload, self._fed)
-            self._fetches = {}
+            self._fetches: dict[tuple[str, str], list] = {}
             for name in names:
                 self._build(name, phases, inputs)
             self._rows = {kind: self._build_rows(kind) for kind in self.program.tables}
@@ -160,12 +160,12 @@ class SessionRunner:
     def _build(self, name: str, phases: Sequence[str], inputs: systems.Inputs) -> None:
         combined, trained = self.program.forward(name, inputs)
         self._fetches[name, "forward"] = [combined]
-        phases = set(phases) & set(systems.SYSTEMS[name].phases)
-        if phases == {"forward"}:
+        wanted = set(phases) & set(systems.SYSTEMS[name].phases)
+        if wanted == {"forward"}:
             return
         gradients = self.program.gradients(combined, trained)
         self._fetches[name, "gradient"] = [combined, gradients]
-        for phase in phases - {"forward", "gradient"}:
+        for phase in wanted - {"forward", "gradient"}:
             train = self.program.train(name, phase, gradients, trained)
             self._fetches[name, phase] = [combined, train]
 

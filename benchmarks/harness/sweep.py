@@ -10,7 +10,9 @@ import json
 import os
 import subprocess
 import sys
+from typing import Any
 
+import numpy as np
 from absl import app, flags
 
 from benchmarks.harness import machine, timing, workloads
@@ -38,8 +40,8 @@ _OUTPUT = flags.DEFINE_string("output", None, "Folder for the JSON; by default t
 def main(_: list[str]) -> None:
     """Measures all points, or one of them."""
     if _POINT.value:
-        axis, value = _POINT.value.split("=")
-        print(json.dumps(measure(axis, int(value))))
+        axis, size = _POINT.value.split("=")
+        print(json.dumps(measure(axis, int(size))))
         return
     cells = []
     for axis in _AXIS.value:
@@ -68,7 +70,8 @@ def workload_at(axis: str, value: int) -> workloads.Workload:
     )
     if axis == "num_columns":
         return dataclasses.replace(workload, table_rows=(TABLE_ROWS,) * value)
-    return dataclasses.replace(workload, **{axis: value})
+    sizes: dict[str, Any] = {axis: value}
+    return dataclasses.replace(workload, **sizes)
 
 
 def measure(axis: str, value: int) -> list[dict]:
@@ -97,7 +100,7 @@ def measure(axis: str, value: int) -> list[dict]:
     return cells
 
 
-def _median(samples: object) -> float:
+def _median(samples: np.ndarray) -> float:
     return timing.summary(samples)["median_us"]
 
 

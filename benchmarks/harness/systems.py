@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
@@ -75,7 +76,9 @@ def make_inputs(workload: workloads.Workload, fed: list[tf.Tensor]) -> Inputs:
 Lookup = Callable[[Inputs, list], tuple[tf.Tensor, list]]
 
 
-def _each_column(lookup: Callable[[tf.Variable, tf.SparseTensor, str], tf.Tensor]) -> Lookup:
+def _each_column(
+    lookup: Callable[[tf.Variable, tf.SparseTensor, workloads.Combiner], tf.Tensor],
+) -> Lookup:
     def combined(inputs: Inputs, tables: list) -> tuple[tf.Tensor, list]:
         combiner = inputs.workload.combiner
         columns = [lookup(t, ids, combiner) for t, ids in zip(tables, inputs.sparse, strict=True)]
@@ -92,8 +95,8 @@ def _stock(table: tf.Variable, ids: tf.SparseTensor, combiner: str) -> tf.Tensor
     return tf.nn.safe_embedding_lookup_sparse(table, ids, combiner=combiner)
 
 
-def _fused(fusion_version: str) -> Lookup:
-    def lookup(table: tf.Variable, ids: tf.SparseTensor, combiner: str) -> tf.Tensor:
+def _fused(fusion_version: Literal["v1", "v2", "v3"]) -> Lookup:
+    def lookup(table: tf.Variable, ids: tf.SparseTensor, combiner: workloads.Combiner) -> tf.Tensor:
         import fused_embedding as fe  # stock alone can be measured where ours is not installed
 
         return fe.nn.fused_safe_embedding_lookup_sparse(
@@ -160,10 +163,10 @@ def _input_layer(make_column: Callable[..., object]) -> Lookup:
     return combined
 
 
-def _fused_column(*args: object, **kwargs: object) -> object:
+def _fused_column(category: Any, dim: int, combiner: workloads.Combiner) -> object:
     import fused_embedding as fe
 
-    return fe.feature_column.embedding_column(*args, do_fusion="v2", **kwargs)
+    return fe.feature_column.embedding_column(category, dim, combiner, do_fusion="v2")
 
 
 @dataclasses.dataclass(frozen=True)

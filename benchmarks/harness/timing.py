@@ -3,10 +3,12 @@
 import gc
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
 Step = Callable[[int], object]
+Figures = dict[str, Any]  # of one system, as they stand in the JSON
 WARM_UP_STEPS = 5
 
 
@@ -62,7 +64,7 @@ def _time_block(step: Step, undo: Step, first: int, block: int) -> list[float]:
     return times
 
 
-def summary(samples: np.ndarray) -> dict[str, float | int]:
+def summary(samples: np.ndarray) -> Figures:
     """Returns count, median, quartiles and 95th percentile of `samples`, rounded."""
     p25, median, p75, p95 = np.percentile(samples, [25, 50, 75, 95])
     figures = {"median_us": median, "p25_us": p25, "p75_us": p75, "p95_us": p95}

@@ -4,7 +4,7 @@ import dataclasses
 import gzip
 import math
 import pathlib
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -15,8 +15,12 @@ INVALID_ID_SHARE = 0.02
 # Of a table's row, before its values: key, frequency and version.
 ROW_HEADER_BYTES = 8 + 4 + 4
 # The published number of distinct values of the 26 categorical Criteo Kaggle features.
-CRITEO_ROWS = (1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194)
-CRITEO_ROWS += (27, 14992, 5461306, 10, 5652, 2173, 4, 7046547, 18, 15, 286181, 105, 142572)
+CRITEO_ROWS = (
+    *(1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194),
+    *(27, 14992, 5461306, 10, 5652, 2173, 4, 7046547, 18, 15, 286181, 105, 142572),
+)
+
+Combiner = Literal["sum", "mean", "sqrtn"]
 
 
 class Batch(NamedTuple):
@@ -32,6 +36,8 @@ class Batch(NamedTuple):
 
     def row_ids(self) -> np.ndarray:
         """Returns `[nnz]` int64, the row of each id of a multi-hot batch."""
+        if self.row_lengths is None:
+            raise ValueError("a one-hot batch has no row_lengths; its rows are those of `ids`")
         return np.repeat(np.arange(len(self.row_lengths)), self.row_lengths)
 
     def touched(self, column: int) -> np.ndarray:
@@ -53,7 +59,7 @@ class Workload:
     table_rows: tuple[int, ...]
     dim: int
     batch_size: int
-    combiner: str
+    combiner: Combiner
     seed: int
     ids_per_row: int = 1
 

@@ -10,7 +10,7 @@ A module here is named after the op's stem and has
 """
 
 import importlib
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -47,7 +47,7 @@ def measure(stem: str, threads: int, rounds: int, block: int) -> list[dict]:
     return cells
 
 
-def _step(function: Callable, inputs: tuple) -> timing.Step:
+def _step(function: Any, inputs: tuple) -> timing.Step:
     concrete = function.get_concrete_function(*inputs)
     return lambda i: concrete(*inputs)
 

@@ -84,19 +84,20 @@ def _x_limit(ours: dict, phase: str, axes: dict) -> str:
 def serving_table(records: list[dict]) -> str:
     """Returns the table of small batches."""
     lines = ["### Serving: small batches, forward", ""]
-    names = list(dict.fromkeys(n for r in records for c in r["cells"] for n in c["systems"]))
+    cells = [(record["axes"], cell) for record in records for cell in record["cells"]]
+    names = list(dict.fromkeys(name for _, cell in cells for name in cell["systems"]))
     head = ["workload", "batch", "callers"] + [f"{n} p50 / p99 us" for n in names]
     head += [f"{n} calls/s" for n in names]
     lines += markdown.head(head)
-    for record in records:
-        axes = record["axes"]
-        for cell in record["cells"]:
-            systems = [cell["systems"][name] for name in names]
-            row = [axes["workload"], str(axes["batch_size"]), str(cell["callers"])]
-            row += [f"{s['p50_us']:.0f} / {s['p99_us']:.0f}" for s in systems]
-            row += [f"{s['calls_per_second']:,}" for s in systems]
-            lines.append(markdown.row(row))
+    lines += [markdown.row(_serving_row(axes, cell, names)) for axes, cell in cells]
     return "\n".join(lines)
+
+
+def _serving_row(axes: dict, cell: dict, names: list[str]) -> list[str]:
+    systems = [cell["systems"][name] for name in names]
+    row = [axes["workload"], str(axes["batch_size"]), str(cell["callers"])]
+    row += [f"{s['p50_us']:.0f} / {s['p99_us']:.0f}" for s in systems]
+    return row + [f"{s['calls_per_second']:,}" for s in systems]
 
 
 def exports_table(records: list[dict]) -> str:
@@ -157,27 +158,35 @@ def _speedup(speedup: dict[str, float]) -> str:
 def generated(records: list[dict]) -> str:
     """Returns everything between the page's marks."""
     records = [record for record in records if not record["dirty"]]
-    ops = [record for record in records if "op" in record["axes"]]
-    dense = [r for r in records if "workload" in r["axes"] and "tables" not in r["axes"]]
-    by_mode: dict[str, list[dict]] = {}
-    for record in dense:
-        by_mode.setdefault(record["axes"]["mode"], []).append(record)
-    serving, one_table = by_mode.get("serving", []), by_mode.get("one_table", [])
-    serving.sort(key=lambda r: (r["axes"]["workload"], r["axes"]["batch_size"]))
-    exports = by_mode.get("exports", [])
     host = records[0]["machine"]
     parts = [f"## {host['cpu']}, {host['cores']} cores", f"{results.caption(records)}."]
     parts += keyed_reports.reports(records)
     parts += tier_reports.reports(records)
-    dense = [r for r in dense if r["axes"]["mode"] in ("session", "function")]
-    parts += [workload_table(record) for record in dense]
-    parts += [one_table_table(one_table)] if one_table else []
-    parts += [serving_table(serving)] if serving else []
-    parts += [exports_table(exports)] if exports else []
-    parts += [op_table(ops)] if ops else []
+    parts += _dense_reports(records)
     made_by = sorted({record["command"] for record in records})
     parts.append("\n".join(["Commands:\n", *(f"    {commands.today(c)}" for c in made_by)]))
     return "\n\n".join(parts)
+
+
+def _dense_reports(records: list[dict]) -> list[str]:
+    """A section for each workload, and one for each other kind, on tables with a vocabulary."""
+    of_kind: dict[str, list[dict]] = {}
+    for record in records:
+        axes = record["axes"]
+        if "op" in axes:
+            of_kind.setdefault("op", []).append(record)
+        elif "workload" in axes and "tables" not in axes:
+            kind = "workload" if axes["mode"] in ("session", "function") else axes["mode"]
+            of_kind.setdefault(kind, []).append(record)
+    of_kind.get("serving", []).sort(key=lambda r: (r["axes"]["workload"], r["axes"]["batch_size"]))
+    parts = [workload_table(record) for record in of_kind.get("workload", [])]
+    makers = {
+        "one_table": one_table_table,
+        "serving": serving_table,
+        "exports": exports_table,
+        "op": op_table,
+    }
+    return parts + [make(of_kind[kind]) for kind, make in makers.items() if kind in of_kind]
 
 
 def updated(text: str, folder: str | None = None) -> str:

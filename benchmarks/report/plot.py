@@ -8,6 +8,7 @@ import pathlib
 
 import matplotlib.pyplot as plt
 from absl import app, flags
+from matplotlib import artist
 
 from benchmarks.harness import machine
 from benchmarks.report import results, svg
@@ -54,8 +55,8 @@ def draw(records: list[dict]) -> plt.Figure:
         panel.grid(axis="y", which="both", linewidth=0.3)
         panel.set_axisbelow(True)
     panels[0][0].set_ylabel(f"ms per step, {records[0]['axes']['threads']} thread(s)")
-    handles = [plt.Rectangle((0, 0), 1, 1, color=color) for _, color in BARS.values()]
-    handles.append(plt.Line2D([], [], color="black"))
+    bars = [plt.Rectangle((0, 0), 1, 1, color=color) for _, color in BARS.values()]
+    handles: list[artist.Artist] = [*bars, plt.Line2D([], [], color="black")]
     labels = [label for label, _ in BARS.values()] + ["limit: plain C loop, same ids"]
     figure.legend(handles, labels, loc="lower center", ncols=3, frameon=False, fontsize=8)
     figure.text(0.5, 0.955, results.caption(records), ha="center", fontsize=8)

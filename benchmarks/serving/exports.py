@@ -30,7 +30,7 @@ from benchmarks.serving import export_server
 DATA = machine.ROOT.parent / "shared" / "data" / "criteo_kaggle" / "train.tsv.gz"
 EMBEDDING_DIM, STEPS, TRAINING_BATCH = 8, 60, 256
 ADMIT_AFTER = 2  # also makes what unknown keys read a constant, which files of ONNX can hold
-TOLERANCE = {"rtol": 1e-6, "atol": 1e-6}
+TOLERANCE = 1e-6  # relative and absolute
 PAUSE_SECONDS = 0.02  # between deltas
 
 _BATCH = flags.DEFINE_list("batch", ["1", "64"], "Rows of a request.")
@@ -137,6 +137,7 @@ def _exports(folder: pathlib.Path, rows: Any) -> tuple[dict[str, Served], np.nda
         for i in range(_DELTAS.value):
             _train(session, model, rows, [STEPS + i])
             checkpoint = saver.save(session, str(folder / "save"), global_step=1 + i)
+            assert checkpoint is not None
             for name in ("export_stock", "export_fused"):
                 _write_delta(served[name], checkpoint)
     numbered = np.mod(rows.categoricals, demo_model.num_buckets())
@@ -167,11 +168,12 @@ def _export(session: Any, model: Any, folder: pathlib.Path, requests: str) -> di
         "export_fused": Served(str(folder / "export_fused"), requests, [library]),
         "export_onnx": Served(str(folder / "export.onnx"), requests),
     }
-    for name, how in (
-        ("export_stock", {}),
-        ("export_fused", {"ops": "fused"}),
-        ("export_onnx", {"format": "onnx"}),
-    ):
+    options: dict[str, dict[str, Any]] = {
+        "export_stock": {},
+        "export_fused": {"ops": "fused"},
+        "export_onnx": {"format": "onnx"},
+    }
+    for name, how in options.items():
         fe.export_for_serving(
             session,
             served[name].path,
@@ -227,7 +229,7 @@ def _assert_same_scores(server: Server, path: str, want: np.ndarray) -> None:
     modules = server.ask("scores", path)
     if modules:
         raise AssertionError(f"the server has loaded {modules}: it was to have no package")
-    np.testing.assert_allclose(np.load(path), want, **TOLERANCE)
+    np.testing.assert_allclose(np.load(path), want, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 def _measure(servers: dict[str, Server], batch_size: int) -> dict:

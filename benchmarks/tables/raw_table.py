@@ -14,7 +14,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from absl import app, flags
@@ -160,7 +161,7 @@ def _grow(names: Sequence[str], size: int) -> tuple[dict, dict]:
     for name in names:
         np.testing.assert_array_equal(tables[name].find(batches[1]), values, err_msg=name)
         assert tables[name].size() == len(keys), name
-    cell = {"phase": f"grow_{size}", "check": "equal", "systems": {}}
+    cell: dict = {"phase": f"grow_{size}", "check": "equal", "systems": {}}
     for name in names:
         cell["systems"][name] = _growth_figures(samples, name)
     _report(cell, lambda e: f"{e['million_keys_per_second']} M/s, p99.9 {e['p999_us']} us")
@@ -192,7 +193,7 @@ def _growth_figures(samples: dict[str, np.ndarray], name: str) -> dict:
     return figures
 
 
-def _values(n: int) -> object:
+def _values(n: int) -> Any:
     """`[n, dim]` rows that differ from each other."""
     import tensorflow as tf
 
@@ -205,9 +206,7 @@ def _values(n: int) -> object:
 
 def _resident(tables: dict) -> list[dict]:
     """Finds, overwrites and inserts of tables that hold the keys."""
-    import tensorflow as tf
-
-    hash64, n, size = workloads.hash64, _NUM_KEYS.value, _BATCH.value
+    n, size = _NUM_KEYS.value, _BATCH.value
     rng = np.random.default_rng(11)
     ids = {
         "find_uniform": [rng.integers(0, n, size) for _ in range(NUM_BATCHES)],
@@ -215,28 +214,47 @@ def _resident(tables: dict) -> list[dict]:
         "find_missing": [rng.integers(n, 2 * n, size) for _ in range(NUM_BATCHES)],
     }
     loop = limit.compile_loop()
-    bound = limit.HashLimit(loop, hash64(np.arange(n)), _DIM.value) if loop else None
-    cells = []
-    for phase, batches in ids.items():
-        keys = [hash64(batch) for batch in batches]
-        tensors = [tf.constant(batch) for batch in keys]
-        steps = {name: _call(table.find, tensors) for name, table in tables.items()}
-        check = _assert_same_rows(tables, tensors[0])
-        if bound:
-            steps["limit"] = lambda i, keys=keys: bound.find(keys[i % NUM_BATCHES])
-        cells.append(_timed(phase, steps) | {"check": check})
-    values = _values(size)
-    keys = [tf.constant(hash64(batch)) for batch in ids["find_uniform"]]
-    steps = {n: _call(lambda k, t=t: t.insert(k, values), keys) for n, t in tables.items()}
-    cells.append(_timed("overwrite", steps))
-    new = [tf.constant(hash64(np.arange(n + i * size, n + (i + 1) * size))) for i in range(4)]
-    steps = {n: _call(lambda k, t=t: t.insert(k, values), new) for n, t in tables.items()}
-    undo = {n: _call(t.erase, new) for n, t in tables.items()}
-    cells.append(_timed("insert", steps, undo))
+    keys = workloads.hash64(np.arange(n))
+    bound = limit.HashLimit(loop, keys, _DIM.value) if loop else None
+    cells = [_find(tables, bound, phase, batches) for phase, batches in ids.items()]
+    cells.append(_timed("overwrite", _inserts(tables, _tensors(ids["find_uniform"]))))
+    new = _tensors([np.arange(n + i * size, n + (i + 1) * size) for i in range(4)])
+    undo = {name: _call(table.erase, new) for name, table in tables.items()}
+    cells.append(_timed("insert", _inserts(tables, new), undo))
     return cells
 
 
-def _call(function: object, batches: list) -> timing.Step:
+def _tensors(batches: Sequence[np.ndarray]) -> list:
+    """The keys of each batch of ids."""
+    import tensorflow as tf
+
+    return [tf.constant(workloads.hash64(ids)) for ids in batches]
+
+
+def _find(
+    tables: dict, bound: limit.HashLimit | None, phase: str, batches: list[np.ndarray]
+) -> dict:
+    """Finds of the keys of `batches`, beside the limit where there is one."""
+    keys = [workloads.hash64(ids) for ids in batches]
+    tensors = _tensors(batches)
+    steps = {name: _call(table.find, tensors) for name, table in tables.items()}
+    check = _assert_same_rows(tables, tensors[0])
+    if bound:
+        steps["limit"] = _call(bound.find, keys)
+    return _timed(phase, steps) | {"check": check}
+
+
+def _inserts(tables: dict, keys: list) -> dict[str, timing.Step]:
+    """A step of each table that inserts a batch of keys, or overwrites their rows."""
+    values = _values(_BATCH.value)
+
+    def step(table: Any) -> timing.Step:
+        return _call(lambda batch: table.insert(batch, values), keys)
+
+    return {name: step(table) for name, table in tables.items()}
+
+
+def _call(function: Callable[[Any], object], batches: list) -> timing.Step:
     return lambda i: function(batches[i % len(batches)])
 
 
@@ -275,24 +293,12 @@ def _collisions(names: Sequence[str]) -> dict:
 
     num_keys, size = _COLLIDING.value, min(_BATCH.value, _COLLIDING.value)
     name = next(name for name in names if name.startswith("ours"))
-    values, rng = _values(size), np.random.default_rng(11)
+    rng = np.random.default_rng(11)
     chosen = {"random": workloads.hash64(np.arange(num_keys))}
     chosen |= dict(table_systems.adversarial_keys(num_keys))
-    batches = {
-        what: [tf.constant(keys[i : i + size]) for i in range(0, num_keys - size + 1, size)]
-        for what, keys in chosen.items()
-    }
     sample = [rng.integers(0, num_keys, size) for _ in range(NUM_BATCHES)]
     found = {what: [tf.constant(keys[s]) for s in sample] for what, keys in chosen.items()}
-    grown = {what: np.empty((_ROUNDS.value, 1)) for what in chosen}
-    tables: dict = {}
-    for r in range(_ROUNDS.value):
-        for what in rng.permutation(list(chosen)):
-            tables[what] = table_systems.TABLES[name](_DIM.value)
-            start = time.perf_counter_ns()
-            for batch in batches[what]:
-                tables[what].insert(batch, values)
-            grown[what][r] = (time.perf_counter_ns() - start) / 1e3
+    tables, grown = _grow_chosen(name, chosen, size, rng)
     steps = {what: _call(table.find, found[what]) for what, table in tables.items()}
     finds = timing.alternate(steps, _ROUNDS.value, _BLOCK.value)
     systems = {
@@ -310,7 +316,32 @@ def _collisions(names: Sequence[str]) -> dict:
     return cell
 
 
-def _report(cell: dict, describe: object) -> None:
+def _grow_chosen(
+    name: str, chosen: dict[str, np.ndarray], size: int, rng: np.random.Generator
+) -> tuple[dict, dict[str, np.ndarray]]:
+    """The last table of each set of keys, and `[rounds, 1]` microseconds of its growth."""
+    import tensorflow as tf
+
+    from benchmarks.peers import table_systems
+
+    values = _values(size)
+    batches = {
+        what: [tf.constant(keys[i : i + size]) for i in range(0, len(keys) - size + 1, size)]
+        for what, keys in chosen.items()
+    }
+    grown = {what: np.empty((_ROUNDS.value, 1)) for what in chosen}
+    tables: dict = {}
+    for r in range(_ROUNDS.value):
+        for what in rng.permutation(list(chosen)):
+            tables[what] = table_systems.TABLES[name](_DIM.value)
+            start = time.perf_counter_ns()
+            for batch in batches[what]:
+                tables[what].insert(batch, values)
+            grown[what][r] = (time.perf_counter_ns() - start) / 1e3
+    return tables, grown
+
+
+def _report(cell: dict, describe: Callable[[dict], str]) -> None:
     print(cell["phase"])
     for name, entry in cell["systems"].items():
         line = f"  {name:44s} {describe(entry)}"

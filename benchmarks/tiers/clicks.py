@@ -46,5 +46,4 @@ def main(_: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    flags.mark_flag_as_required("folder")
     app.run(main)

@@ -181,5 +181,4 @@ class Bare:
 
 
 if __name__ == "__main__":
-    flags.mark_flag_as_required("folder")
     app.run(main)

@@ -13,7 +13,7 @@ from absl import flags
 from benchmarks.harness import machine, workloads
 from benchmarks.report import results
 
-FOLDER = flags.DEFINE_string("folder", None, "Folder on the SSD.")
+FOLDER = flags.DEFINE_string("folder", None, "Folder on the SSD.", required=True)
 NUM_KEYS = flags.DEFINE_integer("num_keys", 2_000_000, "Rows of a table.", lower_bound=1000)
 DIM = flags.DEFINE_integer("dim", 32, "Length of a row.", lower_bound=1)
 SHARE = flags.DEFINE_float("share", 0.25, "Budget in memory, of the bytes of all rows.")
@@ -59,7 +59,7 @@ class Table:
         if on_ssd:
             folder = os.path.join(FOLDER.value, name)
             which = fe.CacheStrategy[strategy]
-            storage = fe.StorageOption(fe.StorageType.DRAM_SSD, folder, [budget()], which)
+            storage = fe.StorageOption(fe.StorageType.DRAM_SSD, folder, (budget(),), which)
         option = fe.EmbeddingVariableOption(storage_option=storage)
         variable = fe.get_embedding_variable("tiers", DIM.value, ev_option=option)
         table = cls(variable, tf.compat.v1.train.AdagradOptimizer(0.05))

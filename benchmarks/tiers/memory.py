@@ -89,5 +89,4 @@ def _of_budget(num_bytes: int) -> float:
 
 
 if __name__ == "__main__":
-    flags.mark_flag_as_required("folder")
     app.run(main)

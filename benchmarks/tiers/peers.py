@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from typing import TextIO, cast
 
 import numpy as np
 from absl import app, flags
@@ -42,7 +43,7 @@ def main(_: list[str]) -> None:
             confine.limit(group, 3 * full_tables.budget() // 2)
         calls: dict[str, dict[str, Call]] = {
             "ours": {"pull": ours.pull, "push": ours.push},
-            "damo": {name: lambda i, name=name: ask(f"{name} {i}") for name in ("pull", "push")},
+            "damo": {name: _ask_for(ask, name) for name in ("pull", "push")},
         }
         samples = _alternate(calls)
         peer_bytes = full_tables.resident_bytes("VmRSS", peer)
@@ -63,6 +64,10 @@ def main(_: list[str]) -> None:
     axes |= {"is_peer_confined": group is not None, "peer_resident_bytes": peer_bytes}
     mode = "tier_peers_confined" if _CONFINE.value else "tier_peers"
     full_tables.write(mode, "peers", cells, axes)
+
+
+def _ask_for(ask: Callable[[str], float], name: str) -> Call:
+    return lambda i: ask(f"{name} {i}")
 
 
 def _alternate(calls: dict[str, dict[str, Call]]) -> dict[str, dict[str, np.ndarray]]:
@@ -128,10 +133,12 @@ def _peer(group: pathlib.Path | None) -> Iterator[tuple[Callable[[str], float], 
         confine.command(command, group), cwd=machine.ROOT, stdin=pipe, stdout=pipe, text=True
     )
 
+    stdin, stdout = cast(TextIO, process.stdin), cast(TextIO, process.stdout)
+
     def ask(call: str) -> float:
-        process.stdin.write(call + "\n")
-        process.stdin.flush()
-        for line in process.stdout:
+        stdin.write(call + "\n")
+        stdin.flush()
+        for line in stdout:
             if line.startswith("took"):
                 return float(line.split()[1])
         raise SystemExit(f"the peer ended in {call}")
@@ -139,11 +146,10 @@ def _peer(group: pathlib.Path | None) -> Iterator[tuple[Callable[[str], float], 
     try:
         yield ask, process.pid
     finally:
-        process.stdin.close()
+        stdin.close()
         process.wait(60)
         shutil.rmtree(folder)
 
 
 if __name__ == "__main__":
-    flags.mark_flag_as_required("folder")
     app.run(main)

@@ -97,7 +97,7 @@ class Program:
         self._folder = folder
         row_bytes = workloads.ROW_HEADER_BYTES + 8 * _DIM.value
         budget = int(_NUM_KEYS.value * row_bytes * _SHARE.value)
-        storage = fe.StorageOption(fe.StorageType.DRAM_SSD, folder / "tables", [budget])
+        storage = fe.StorageOption(fe.StorageType.DRAM_SSD, folder / "tables", (budget,))
         option = fe.EmbeddingVariableOption(storage_option=storage)
         self._table = fe.get_embedding_variable("soak", _DIM.value, ev_option=option)
         self._optimizer = tf.compat.v1.train.AdagradOptimizer(0.05)

@@ -63,7 +63,7 @@ def main(_: list[str]) -> None:
         resident = timing.ratio(samples["ssd_resident"], samples[name])["median"]
         measured[name]["share_of_step_waited"] = round(1 - resident, 3)
         print(name, measured[name], flush=True)
-    axes = {"share": full_tables.SHARE.value, "batch": full_tables.BATCH.value}
+    axes: dict[str, object] = {"share": full_tables.SHARE.value, "batch": full_tables.BATCH.value}
     axes |= {"strategy": _STRATEGY.value, "history": _HISTORY.value, "settle": _SETTLE.value}
     axes |= {"rounds": _ROUNDS.value, "block": _BLOCK.value, "untimed": _AHEAD, "zipf": 1.05}
     cell = {"phase": "adagrad", "systems": measured, "fio_reads_per_second": fio_rates}
@@ -167,5 +167,4 @@ class Prepared(System):
 
 
 if __name__ == "__main__":
-    flags.mark_flag_as_required("folder")
     app.run(main)
