@@ -1,6 +1,6 @@
 """Peers outside of TensorFlow on the same ids and tables: torch's EmbeddingBag and FBGEMM's TBE.
 
-They need what stands in docs/performance.md; without it the driver refuses their names. Invalid
+benchmarks/README.md says what they need; without it the driver refuses their names. Invalid
 ids, which they do not take, are dropped before anything is timed.
 """
 

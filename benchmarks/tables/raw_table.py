@@ -3,9 +3,9 @@ r"""Times raw hash tables: ours beside recommenders-addons', alternating in one 
     python -m benchmarks.tables.raw_table
     python -m benchmarks.tables.raw_table --num_keys=1000000 --system=ours --grow_rounds=1
 
-Both must be installed in one environment: docs/performance.md says how. Finds and inserts are timed
-at `--num_keys` resident keys; growing from nothing to there is timed batch by batch; memory is that
-of a process which holds one table. Writes one JSON file.
+Both must be installed in one environment: benchmarks/README.md says how. Finds and inserts are
+timed at `--num_keys` resident keys; growing from nothing to there is timed batch by batch; memory
+is that of a process which holds one table. Writes one JSON file.
 """
 
 import gc

@@ -402,6 +402,13 @@ def test_each_recorded_command_names_a_program_of_today():
         assert commands.today(command) == command
 
 
+@pytest.mark.parametrize("guide", ["benchmarks/README.md", "docs/performance.md", "docs/gpu.md"])
+def test_each_program_of_a_guide_exists(guide):
+    for name in set(re.findall(r"\bbenchmarks(?:\.\w+)+", (ROOT / guide).read_text())):
+        path = ROOT / name.replace(".", "/")
+        assert (path / "__main__.py").exists() or path.with_suffix(".py").exists(), name
+
+
 def test_the_page_is_that_of_the_results():
     assert page.updated(page.PAGE.read_text()) == page.PAGE.read_text()
 
