@@ -85,25 +85,40 @@ def thinned(items: list[pytest.Item], strength: int) -> set[pytest.Item]:
     return redundant
 
 
-def cases_left_out(
-    config: pytest.Config, items: list[pytest.Item]
-) -> Iterator[tuple[str, int, set[pytest.Item]]]:
-    """What this run leaves out: the reason, how many cases it concerns, and those among `items`."""
+# Its words, how many cases it concerns, and those among the items.
+Reason = tuple[str, int, set[pytest.Item]]
+
+
+def cases_left_out(config: pytest.Config, items: list[pytest.Item]) -> Iterator[Reason]:
+    """What this run leaves out, for one reason after another."""
     items = list(items)
+    for leave_out in (_on_gpus, _of_other_folders, _slow, _redundant):
+        for left_out in leave_out(config, items):
+            yield left_out
+            items = [item for item in items if item not in left_out[2]]
+
+
+def _on_gpus(_: pytest.Config, items: list[pytest.Item]) -> Iterator[Reason]:
     if missing := missing_for_gpus():
         on_gpus = {item for item in items if item.get_closest_marker("gpu")}
         # The fixture `device` makes no case for a GPU here: each of its cases lacks its twin.
         twins = sum(parameters(item).get("device") == "CPU" for item in items)
         yield f"cases need a GPU: {missing}", len(on_gpus) + twins, on_gpus
-        items = [item for item in items if item not in on_gpus]
+
+
+def _of_other_folders(config: pytest.Config, items: list[pytest.Item]) -> Iterator[Reason]:
     if folders := config.getoption("--folders"):
         others = {item for item in items if item.path.parent.name not in folders.split(",")}
         yield f"cases are outside of {folders}: run without --folders", len(others), others
-        items = [item for item in items if item not in others]
+
+
+def _slow(config: pytest.Config, items: list[pytest.Item]) -> Iterator[Reason]:
     if config.getoption("--skip-slow"):
         slow = {item for item in items if item.get_closest_marker("slow")}
         yield "cases take over five seconds: run without --skip-slow", len(slow), slow
-        items = [item for item in items if item not in slow]
+
+
+def _redundant(config: pytest.Config, items: list[pytest.Item]) -> Iterator[Reason]:
     strength = config.getoption("--grids")
     if strength != "full":
         redundant = thinned(items, STRENGTHS[strength])

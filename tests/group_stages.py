@@ -34,6 +34,11 @@ class Column(NamedTuple):
         options = {"combiner": self.combiner, "max_norm": self.max_norm}
         return options | {"default_id": default_id}
 
+    def op_options(self):
+        """Attributes of the ops."""
+        max_norm = -1.0 if self.max_norm is None else self.max_norm
+        return self.oracle_options() | {"max_norm": max_norm}
+
 
 def arguments(columns, weight_dtype=tf.float64):
     """Inputs and attributes that all ops of a group take, but for the tables."""
@@ -45,10 +50,15 @@ def arguments(columns, weight_dtype=tf.float64):
         "sp_weights": [tf.cast(columns[c].weights, weight_dtype) for c in weighted],
         "table_of_column": [c.table for c in columns],
         "weighted_columns": weighted,
-        "combiners": [c.combiner for c in columns],
-        "max_norms": [-1.0 if c.max_norm is None else c.max_norm for c in columns],
-        "default_ids": [-1 if c.default_id is None else c.default_id for c in columns],
+        **attributes(columns),
     }
+
+
+def attributes(columns):
+    """The attributes with a value for each column."""
+    options = [column.op_options() for column in columns]
+    names = ("combiner", "max_norm", "default_id")
+    return {f"{name}s": [option[name] for option in options] for name in names}
 
 
 def call(name, tables, **args):

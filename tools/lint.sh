@@ -14,7 +14,8 @@ stage mypy-tools "$bin/mypy" tools
 stage mypy-benchmarks "$bin/mypy" -p benchmarks
 stage function-size-cpp "$bin/lizard" -L 60 -a 6 -C 12 -w tf_ops
 # Python's docstrings are not counted: the mirrors of tf.nn have long ones.
-stage function-size-python "$bin/lizard" -T nloc=60 -C 10 -w python tools benchmarks
+stage function-size-python "$bin/lizard" -T nloc=60 -C 10 -w -l python \
+    python tools benchmarks tests
 stage repository-rules "$bin/python" tools/check_repo.py
 stage op-reference "$bin/python" tools/gen_op_reference.py --check
 exit $status

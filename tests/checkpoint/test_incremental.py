@@ -433,13 +433,13 @@ def test_changes_replay_onto_a_dict(tmp_path, store, partitions):
             for key in one.removed_keys.tolist():
                 rows.pop(key, None)
             assert not set(one.removed_keys.tolist()) & set(one.keys.tolist())
-            rows |= {k: v.tobytes() for k, v in zip(one.keys.tolist(), one.values, strict=True)}
-        content = program.content()
-        want = {
-            k: v.tobytes() for k, v in zip(content["keys"].tolist(), content["values"], strict=True)
-        }
-        assert rows == want
+            rows |= bytes_by_key(one._asdict())
+        assert rows == bytes_by_key(program.content())
         assert len(rows) > 20
+
+
+def bytes_by_key(content):
+    return dict(zip(content["keys"].tolist(), map(bytes, content["values"]), strict=True))
 
 
 def test_changes_of_nothing_are_an_error(tmp_path):

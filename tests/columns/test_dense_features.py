@@ -97,31 +97,37 @@ def test_two_kernels_run_and_nothing_is_concatenated(tmp_path):
     assert len(lookup.outputs) == 1
 
 
+def outputs_and_gradients(layer):
+    """A function of features: the layer's output, and the gradients of its variables."""
+
+    def run(features):
+        with tf.GradientTape() as tape:
+            output = layer(features)
+            loss = cases.weighted_sum(output)
+        gradients = tape.gradient(loss, layer.trainable_variables)
+        return output, [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+    return run
+
+
+def descend(trained, gradients):
+    for variable, gradient in zip(trained, gradients, strict=True):
+        variable.assign_sub(0.5 * gradient)
+
+
 @pytest.mark.parametrize("in_function", [False, True])
 def test_trains_as_stock_in_tensorflow_2(in_function, tmp_path):
     stock, layer = (one(columns_of(tmp_path), name="x") for one in layers())
     features = cases.features()
-
-    def outputs_and_gradients(one):
-        def run(features):
-            with tf.GradientTape() as tape:
-                output = one(features)
-                loss = cases.weighted_sum(output)
-            gradients = tape.gradient(loss, one.trainable_variables)
-            return output, [tf.convert_to_tensor(gradient) for gradient in gradients]
-
-        return run
-
-    runs = [outputs_and_gradients(one) for one in (stock, layer)]
     for one in (stock, layer):
         one(features)  # makes the variables
+    runs = [outputs_and_gradients(one) for one in (stock, layer)]
     runs = [tf.function(run) for run in runs] if in_function else runs
     for _ in range(3):
         want, got = (run(features) for run in runs)
         assert_same(got, want)
-        for one, (_, gradients) in ((stock, want), (layer, got)):
-            for variable, gradient in zip(one.trainable_variables, gradients, strict=True):
-                variable.assign_sub(0.5 * gradient)
+        descend(stock.trainable_variables, want[1])
+        descend(layer.trainable_variables, got[1])
     assert [w.name for w in layer.weights] == [w.name for w in stock.weights]
     assert_same(layer.get_weights(), stock.get_weights())
 

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import zlib
@@ -231,21 +232,17 @@ def test_gathers_and_updates_run_beside_their_shards(traced_step):
     setting, model, _, metadata = traced_step
     task_of_node = {node.name: (task, node) for task, node in nodes_by_task(metadata)}
     variables = {v.op.name: task_of(v.device) for v in model.variables}
-    gathers = [
-        (task, node)
-        for task, node in task_of_node.values()
-        if node.op in ("FusedEmbeddingGather", "FusedEmbeddingResourceGather")
-    ]
+
+    def nodes_of(pattern):
+        return [pair for pair in task_of_node.values() if re.search(pattern, pair[1].op)]
+
+    gathers = nodes_of("^FusedEmbedding(Resource)?Gather$")
     assert len(gathers) == 2 * len(LOOKUPS)
     for task, gather in gathers:
         table = gather.input[0].removesuffix("/read")
         assert variables[table] == task, gather
     assert set(variables.values()) == {"/job:ps/task:0", "/job:ps/task:1"}
-    updates = [
-        (task, node)
-        for task, node in task_of_node.values()
-        if "Apply" in node.op or "Scatter" in node.op
-    ]
+    updates = nodes_of("Apply|Scatter")
     # The kernel's, and one for each shard, or one for all shards of a server.
     num_sparse = 2 if setting.optimizer.startswith("fused_") else 2 * len(LOOKUPS)
     assert len(updates) == 1 + num_sparse

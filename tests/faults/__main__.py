@@ -14,6 +14,7 @@ import pathlib
 import subprocess
 import sys
 import time
+from collections.abc import Container, Iterator
 from typing import Any
 
 from absl import app, flags
@@ -129,6 +130,23 @@ def _result_of(checkout: Checkout, kind: str, fault: seeds.Fault) -> dict[str, A
     return {"killed": by is not None, "by": by, "where": where, "seconds": seconds}
 
 
+def _results_before(output: pathlib.Path | None, commit: str) -> dict:
+    """The file's content, or that of an empty one."""
+    done = json.loads(output.read_text()) if output and output.exists() else {"faults": {}}
+    if done.setdefault("commit", commit) != commit:
+        sys.exit(f"{output} has results of {done['commit']}, the checkout is at {commit}")
+    return done
+
+
+def _wanted(done: Container[str]) -> Iterator[tuple[str, str, seeds.Fault]]:
+    """Name, kind and fault: those of --only, or those that have no result yet."""
+    for kind, listed in (("P", seeds.PYTHON), ("C", seeds.CPP)):
+        for i, fault in enumerate(listed):
+            name = f"{kind}{i}"
+            if name in FLAGS.only if FLAGS.only else name not in done:
+                yield name, kind, fault
+
+
 def main(argv: list[str]) -> None:
     """Runs the faults that have no result yet, and prints a line for each."""
     if len(argv) > 1:
@@ -136,17 +154,8 @@ def main(argv: list[str]) -> None:
     checkout = Checkout(pathlib.Path(FLAGS.checkout))
     commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=checkout.root, text=True)
     output = pathlib.Path(FLAGS.output) if FLAGS.output else None
-    done = json.loads(output.read_text()) if output and output.exists() else {"faults": {}}
-    if done.setdefault("commit", commit.strip()) != commit.strip():
-        sys.exit(f"{output} has results of {done['commit']}, the checkout is at {commit.strip()}")
-    faults = {
-        f"{kind}{i}": (kind, fault)
-        for kind, listed in (("P", seeds.PYTHON), ("C", seeds.CPP))
-        for i, fault in enumerate(listed)
-    }
-    for name, (kind, fault) in faults.items():
-        if name not in FLAGS.only if FLAGS.only else name in done["faults"]:
-            continue
+    done = _results_before(output, commit.strip())
+    for name, kind, fault in _wanted(done["faults"]):
         result = {**fault._asdict(), **_result_of(checkout, kind, fault)}
         done["faults"][name] = result
         print(name, fault.room, "killed by" if result["killed"] else "SURVIVED:", result["by"])

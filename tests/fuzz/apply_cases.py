@@ -24,13 +24,17 @@ def variables_of(shape):
     return _VARIABLES[shape]
 
 
+def all_variables():
+    """Those that were made, with their slots."""
+    return [variable for pair in _VARIABLES.values() for variable in pair]
+
+
 _SEEN: dict = {}  # values by variable, after the last call that succeeded
 
 
 def make_apply(rng):
-    for pair in _VARIABLES.values():
-        for variable in pair:
-            variable.assign(tf.ones_like(variable))
+    for variable in all_variables():
+        variable.assign(tf.ones_like(variable))
     shapes = [SHAPES[i] for i in rng.choice(len(SHAPES), rng.integers(1, 4), replace=False)]
     pairs = [variables_of(shape) for shape in shapes]
     rule = str(rng.choice(list(RULES)))
@@ -41,7 +45,7 @@ def make_apply(rng):
         for index, shape in zip(indices, shapes, strict=True)
     ]
     _SEEN.clear()
-    _SEEN.update({id(v.handle): v.numpy() for pair in _VARIABLES.values() for v in pair})
+    _SEEN.update({id(v.handle): v.numpy() for v in all_variables()})
     return {
         "variables": [variable.handle for variable, _ in pairs],
         "slots": [slot.handle for _, slot in pairs[: len(pairs) * num_slots]],

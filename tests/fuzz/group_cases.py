@@ -76,14 +76,19 @@ def make(are_variables, with_grads=False, must_be_weighted=False):
         args |= given | {"sp_weights": [w.numpy() for w in given["sp_weights"]]}
         args |= {"prune": True, "fill_empty_row": bool(rng.integers(2))}
         is_concat = bool(rng.integers(2))
-        if not with_grads:
-            args["num_outputs"] = 1 if is_concat else len(columns)
-            return args | ({"dtype": tf.float32} if are_variables else {})
-        widths = [WIDTHS[column.table] for column in columns]
-        grads = [rng.standard_normal((columns[0].num_rows, w)).astype(dtype) for w in widths]
-        return args | {"combined_grads": [np.concatenate(grads, axis=1)] if is_concat else grads}
+        if with_grads:
+            return args | {"combined_grads": make_grads(rng, columns, dtype, is_concat)}
+        args["num_outputs"] = 1 if is_concat else len(columns)
+        return args | ({"dtype": tf.float32} if are_variables else {})
 
     return make_arguments
+
+
+def make_grads(rng, columns, dtype, is_concat):
+    """Gradients of the combined rows of each column, or of all side by side."""
+    shapes = [(columns[0].num_rows, WIDTHS[column.table]) for column in columns]
+    grads = [rng.standard_normal(shape).astype(dtype) for shape in shapes]
+    return [np.concatenate(grads, axis=1)] if is_concat else grads
 
 
 def make_keyed(rng):
@@ -123,6 +128,29 @@ def tables_of(args):
     ]
 
 
+def weights_of(args, c):
+    """Weights of a column, float64, or None."""
+    if c not in args["weighted_columns"]:
+        return None
+    return args["sp_weights"][args["weighted_columns"].index(c)].astype(np.float64)
+
+
+def max_norm_of(args, c):
+    max_norm = np.float32(args["max_norms"][c])
+    return float(max_norm) if max_norm >= 0 else None
+
+
+def default_of(args, c):
+    """Id of a column's empty rows, and whether they are filled."""
+    default_id, fill = args["default_ids"][c], args.get("fill_empty_row", True)
+    if "default_positions" in args:
+        assert args["default_positions"].shape == (len(args["default_ids"]),)
+        default_id = int(args["default_positions"][c])
+    if "insert" in args or "default_positions" in args:
+        fill = fill and default_id >= 0
+    return default_id, fill
+
+
 class Pairs:
     """What is left of a column after pruning and filling, and what the oracle takes of it."""
 
@@ -130,22 +158,13 @@ class Pairs:
         table = tables_of(args)[args["table_of_column"][c]]
         indices, ids = np.asarray(args["sp_indices"][c]), np.asarray(args["sp_values"][c])
         row_ids = indices if indices.ndim == 1 else indices[:, 0]
-        self.num_rows = int(
-            np.prod([int(d) for d in args["sp_dense_shapes"][c][:-1]], dtype=object)
-        )
+        sizes = np.asarray(args["sp_dense_shapes"][c][:-1]).tolist()
+        self.num_rows = int(np.prod(sizes, dtype=object))
         assert not len(row_ids) or (min(row_ids) >= 0 and max(row_ids) < self.num_rows)
-        weights = None
-        if c in args["weighted_columns"]:
-            weights = args["sp_weights"][args["weighted_columns"].index(c)].astype(np.float64)
-        self.combiner, default_id = args["combiners"][c], args["default_ids"][c]
-        fill, is_keyed = args.get("fill_empty_row", True), "insert" in args
-        if "default_positions" in args:
-            assert args["default_positions"].shape == (len(args["default_ids"]),)
-            default_id = int(args["default_positions"][c])
-        if is_keyed or "default_positions" in args:
-            fill = fill and default_id >= 0
-        max_norm = np.float32(args["max_norms"][c])
-        self.max_norm = float(max_norm) if max_norm >= 0 else None
+        weights = weights_of(args, c)
+        self.combiner = args["combiners"][c]
+        default_id, fill = default_of(args, c)
+        self.max_norm = max_norm_of(args, c)
         prunes_weights = args["prune"] and weights is not None and self.combiner != "sum"
         self.pairs = oracle.lookup.prune_and_fill(
             ids.astype(np.int64),
@@ -157,13 +176,15 @@ class Pairs:
             prune_weights=prunes_weights,
             default_id=default_id,
         )
-        assert is_keyed or not len(self.pairs.ids) or min(self.pairs.ids) >= 0
+        assert "insert" in args or not len(self.pairs.ids) or min(self.pairs.ids) >= 0
         self.kept = oracle.lookup.kept_positions(ids, weights, args["prune"], prunes_weights)
         self.num_ids = len(ids)
         self.rows = table[self.pairs.ids]
         no_default = fill and default_id < 0
         self.is_zero = np.logical_and(self.pairs.is_row_empty, no_default)[:, None]
-        self.weights = None if weights is None else self.pairs.weights.astype(np.float64)
+        self.weights = weights
+        if weights is not None:
+            self.weights = self.pairs.weights.astype(np.float64)
 
     def combined(self):
         want = oracle.lookup.post_lookup(

@@ -230,21 +230,29 @@ def mutate_paths(rng, name, array, is_written):
 def mutate(rng, args):
     """Spoils one argument of a copy of `args`."""
     name = sorted(args)[rng.integers(len(args))]
-    value = args[name]
+    if name in file_cases.PATHS:
+        is_written = "resource" in args and name != "paths"
+        return args | {name: mutate_paths(rng, name, args[name], is_written)}
+    return args | {name: mutate_value(rng, name, args[name])}
+
+
+def mutate_value(rng, name, value):
+    """Another value of an argument that is no path."""
     if isinstance(value, bool):
-        value = not value
-    elif name in ("resource", "lock"):
-        value = other_resource(rng, value)
-    elif name in file_cases.PATHS:
-        value = mutate_paths(rng, name, value, "resource" in args and name != "paths")
-    elif name in ATTRS and not isinstance(value, np.ndarray):
-        value = ATTRS[name][rng.integers(len(ATTRS[name]))]
-    elif isinstance(value, list):
-        value = mutate_named_list(rng, name, value)
-    elif name == "input" and isinstance(value, tf.Tensor):
-        value = tf.constant(mutate_array(rng, value.numpy()))
-    elif isinstance(value, np.ndarray):
-        value = mutate_array(rng, value)
-        if name in ("sp_dense_shape", "indices_before_unique") and is_costly(rng, value):
-            value = args[name]
-    return args | {name: value}
+        return not value
+    if name in ("resource", "lock"):
+        return other_resource(rng, value)
+    if name in ATTRS and not isinstance(value, np.ndarray):
+        return ATTRS[name][rng.integers(len(ATTRS[name]))]
+    if isinstance(value, list):
+        return mutate_named_list(rng, name, value)
+    if name == "input" and isinstance(value, tf.Tensor):
+        return tf.constant(mutate_array(rng, value.numpy()))
+    return mutate_named_array(rng, name, value) if isinstance(value, np.ndarray) else value
+
+
+def mutate_named_array(rng, name, array):
+    """Another array, unless an op would take long for it."""
+    changed = mutate_array(rng, array)
+    is_size = name in ("sp_dense_shape", "indices_before_unique")
+    return array if is_size and is_costly(rng, changed) else changed

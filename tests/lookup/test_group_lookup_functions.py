@@ -60,25 +60,27 @@ def test_session_equals_stock(use_resource):
     tables, columns = random_case(11)
     arrays = [t.numpy() for t in tables]
     columns = [c._replace(weights=None) for c in columns]
-    batches = [(c.sp_ids.indices.numpy(), c.sp_ids.values.numpy()) for c in columns]
-    shapes = [c.sp_ids.dense_shape.numpy() for c in columns]
-    results = []
-    for lookup in (grouped, stock):
+    batches = [
+        tf1.SparseTensorValue(*(t.numpy() for t in (ids.indices, ids.values, ids.dense_shape)))
+        for ids in (c.sp_ids for c in columns)
+    ]
+
+    def trained(lookup):
+        """Outputs and tables after three steps."""
         with tf.Graph().as_default(), tf1.Session() as session:
             tables = [tf1.Variable(a, use_resource=use_resource) for a in arrays]
-            fed = [tf1.sparse_placeholder(values.dtype) for _, values in batches]
+            fed = [tf1.sparse_placeholder(batch.values.dtype) for batch in batches]
+            feeds = dict(zip(fed, batches, strict=True))
             ours = [c._replace(sp_ids=f) for c, f in zip(columns, fed, strict=True)]
             outputs = lookup(tables, ours)
             loss = tf.add_n([tf.reduce_sum(tf.square(output)) for output in outputs])
             train = tf1.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
-            feeds = {
-                f: tf1.SparseTensorValue(*batch, shape)
-                for f, batch, shape in zip(fed, batches, shapes, strict=True)
-            }
             session.run(tf1.global_variables_initializer())
             for _ in range(3):
                 session.run(train, feeds)
-            results.append(session.run([outputs, tables], feeds))
+            return session.run([outputs, tables], feeds)
+
+    results = [trained(lookup) for lookup in (grouped, stock)]
     tf.nest.map_structure(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12), *results
     )

@@ -70,13 +70,9 @@ def results(fe):
     )
     yield "post_lookup_weights_grad", ops.FusedEmbeddingSparsePostLookUpV2WeightsGrad(**inputs)
     yield "sparse_apply", sparse_apply(fe, table, rng)
+    fed = {"sp_values": ids, "sp_indices": indices, "sp_dense_shape": dense_shape}
     pre = ops.FusedEmbeddingSparsePreLookUp(
-        partition_shapes=shapes,
-        sp_values=ids,
-        sp_indices=indices,
-        sp_dense_shape=dense_shape,
-        prune_invalid_id=True,
-        fill_empty_row=True,
+        partition_shapes=shapes, **fed, prune_invalid_id=True, fill_empty_row=True
     )
     yield "pre_lookup", pre
     yield from whole_lookups(fe, table, ids, np.sort(rows), weights)

@@ -80,15 +80,16 @@ def prune_and_fill(
     weights = np.ones(len(ids)) if weights is None else np.asarray(weights)
     kept = kept_positions(ids, weights, prune, prune_weights)
     occupied = {int(indices[k][0]) for k in kept}
-    empty = [row for row in range(num_rows) if row not in occupied]
-    filled = empty if fill else []
+    is_empty = [row not in occupied for row in range(num_rows)]
+    pairs = [(int(ids[k]), list(indices[k]), float(weights[k])) for k in kept]
+    if fill:
+        default = max(default_id, 0)
+        pairs += [(default, [row, 0], default_weight) for row in np.flatnonzero(is_empty)]
     return Pairs(
-        np.array([int(ids[k]) for k in kept] + [max(default_id, 0)] * len(filled), np.int64),
-        np.array([list(indices[k]) for k in kept] + [[row, 0] for row in filled], np.int64).reshape(
-            -1, 2
-        ),
-        np.array([float(weights[k]) for k in kept] + [default_weight] * len(filled), np.float64),
-        np.array([row in empty for row in range(num_rows)], bool),
+        np.array([pair[0] for pair in pairs], np.int64),
+        np.array([pair[1] for pair in pairs], np.int64).reshape(-1, 2),
+        np.array([pair[2] for pair in pairs], np.float64),
+        np.array(is_empty, bool),
     )
 
 

@@ -110,26 +110,30 @@ class Table:
         self.statistics["hits"] += len(pinned)
         refused = set()
         for key, count in zip(keys, counts, strict=True):
-            if key in pinned:
-                continue
-            self.statistics["misses"] += 1
-            counted = self.counts.get(key)
-            frequency = min(count + (counted.frequency if counted else 0), MAX_COUNT)
-            is_admitted = frequency >= self.config.min_frequency
-            if is_admitted and self._make_room(pinned, gone):
-                self._insert(key, frequency, version)
-                self.statistics["inserts"] += 1
-                pinned.add(key)
-                if self.config.forgets_counts:
-                    self.counts.pop(key, None)
-                    continue
-            if frequency and self.config.min_frequency:
-                self.counts[key] = Row(np.zeros(0), np.zeros(0), frequency, version)
-            if key not in self.rows:
-                self.statistics["refusals" if is_admitted else "not_admitted"] += 1
-                refused |= {key} if is_admitted else set()
+            if key not in pinned and self._miss(key, count, version, pinned, gone) == "refusals":
+                refused.add(key)
         zeros = np.zeros_like(self.config.first_value(0))
         return np.array([zeros if key in refused else self._read(key) for key in keys])
+
+    def _miss(
+        self, key: int, count: int, version: int, pinned: set[int], gone: Container[int]
+    ) -> str:
+        """Inserts a key, or counts it. Returns what happened, as the statistics name it."""
+        counted = self.counts.get(key)
+        frequency = min(count + (counted.frequency if counted else 0), MAX_COUNT)
+        event = "not_admitted"
+        if frequency >= self.config.min_frequency:
+            event = "inserts" if self._make_room(pinned, gone) else "refusals"
+        self.statistics["misses"] += 1
+        self.statistics[event] += 1
+        if event == "inserts":
+            self._insert(key, frequency, version)
+            pinned.add(key)
+        if event == "inserts" and self.config.forgets_counts:
+            self.counts.pop(key, None)
+        elif frequency and self.config.min_frequency:
+            self.counts[key] = Row(np.zeros(0), np.zeros(0), frequency, version)
+        return event
 
     def _insert(self, key: int, frequency: int, version: int) -> None:
         value = self.config.first_value(key)

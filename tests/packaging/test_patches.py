@@ -24,13 +24,14 @@ def _functions():
         for key, value in list(vars(module).items()):
             if getattr(value, "__module__", None) != name:
                 continue
-            if isinstance(value, types.FunctionType):
-                found[f"{name}.{key}"] = value
-            elif isinstance(value, type):
-                for attribute, method in list(vars(value).items()):
-                    if isinstance(method, types.FunctionType):
-                        found[f"{name}.{key}.{attribute}"] = method
+            members = vars(value).items() if isinstance(value, type) else ()
+            found |= _only_functions([(f"{name}.{key}", value)])
+            found |= _only_functions([(f"{name}.{key}.{member}", v) for member, v in members])
     return found
+
+
+def _only_functions(pairs):
+    return {name: value for name, value in pairs if isinstance(value, types.FunctionType)}
 
 
 def _replaced(before):

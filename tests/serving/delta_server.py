@@ -24,42 +24,55 @@ def main():
     loaded = tf.saved_model.load(folder)
     serve, apply = (loaded.signatures[name] for name in ("serving_default", "apply_delta"))
     given = {name: tf.constant(value) for name, value in np.load(request).items()}
-    answers, errors, counts = {}, [], [0] * NUM_THREADS
-    is_over, moved = threading.Event(), threading.Condition()
-
-    def answer():
-        return serve(**given)["rows"].numpy()
-
-    def work(i):
-        while not is_over.is_set():
-            try:
-                got = answer()
-                answers.setdefault(got.tobytes(), got)
-            except Exception as error:
-                errors.append(repr(error))
-            with moved:
-                counts[i] += 1
-                moved.notify()
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(NUM_THREADS)]
-    for thread in threads:
-        thread.start()
+    answering = Answering(lambda: serve(**given)["rows"].numpy())
     refused = []
     for delta in deltas:
-        with moved:
-            until = sum(counts) + NUM_BETWEEN
-            moved.wait_for(lambda until=until: sum(counts) >= until, timeout=60)
+        answering.wait_for_more()
         try:
             apply(path=tf.constant(delta))
         except Exception as error:
             refused.append(f"{type(error).__name__}: {error}")
-    last = answer()
-    is_over.set()
-    for thread in threads:
-        thread.join()
+    last = answering.answer()
+    answering.stop()
+    answers, errors, counts = answering.answers, answering.errors, answering.counts
     np.savez(f"{folder}/answers.npz", last=last, all=np.stack(list(answers.values())))
     modules = [name for name in sys.modules if "fused_embedding" in name]
     print(json.dumps({"errors": errors, "refused": refused, "counts": counts, "modules": modules}))
+
+
+class Answering:
+    """Threads that ask for the answer again and again, and what they got."""
+
+    def __init__(self, answer):
+        self.answer = answer
+        self.answers, self.errors, self.counts = {}, [], [0] * NUM_THREADS
+        self._is_over, self._moved = threading.Event(), threading.Condition()
+        self._threads = [threading.Thread(target=self._work, args=(i,)) for i in range(NUM_THREADS)]
+        for thread in self._threads:
+            thread.start()
+
+    def wait_for_more(self):
+        """Until NUM_BETWEEN more answers have come."""
+        with self._moved:
+            until = sum(self.counts) + NUM_BETWEEN
+            self._moved.wait_for(lambda: sum(self.counts) >= until, timeout=60)
+
+    def stop(self):
+        """Ends the threads."""
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self, i):
+        while not self._is_over.is_set():
+            try:
+                got = self.answer()
+                self.answers.setdefault(got.tobytes(), got)
+            except Exception as error:
+                self.errors.append(repr(error))
+            with self._moved:
+                self.counts[i] += 1
+                self._moved.notify()
 
 
 main()

@@ -135,6 +135,16 @@ class Pair:
     def check(self):
         """Everything that the table can tell is what the oracle says."""
         content = self.variable.export_content()
+        self._check_rows(content)
+        assert int(content.step) == self.oracle.step
+        counts = self._check_filtered(content)
+        got = {name: int(value) for name, value in self.variable.statistics().items()}
+        assert (got["size"], got["filtered"]) == (len(self.oracle.rows), len(counts))
+        assert {name: got[name] for name in COUNTED} == {
+            name: self.oracle.statistics[name] for name in COUNTED
+        }
+
+    def _check_rows(self, content):
         keys = sorted(self.oracle.rows)
         rows = [self.oracle.rows[key] for key in keys]
         np.testing.assert_array_equal(content.keys, keys)
@@ -149,7 +159,9 @@ class Pair:
             np.testing.assert_array_equal(
                 content.slots, np.reshape([row.momentum for row in rows], shape)
             )
-        assert int(content.step) == self.oracle.step
+
+    def _check_filtered(self, content):
+        """Returns the counts of keys that the filter has not admitted."""
         counts = self.oracle.counts if self.oracle.config.forgets_counts else {}
         filtered = sorted(counts)
         np.testing.assert_array_equal(content.filtered_keys, filtered)
@@ -159,11 +171,7 @@ class Pair:
         np.testing.assert_array_equal(
             content.filtered_versions, [counts[key].version for key in filtered]
         )
-        got = {name: int(value) for name, value in self.variable.statistics().items()}
-        assert (got["size"], got["filtered"]) == (len(rows), len(filtered))
-        assert {name: got[name] for name in COUNTED} == {
-            name: self.oracle.statistics[name] for name in COUNTED
-        }
+        return counts
 
 
 def number_of_refusals(error):
