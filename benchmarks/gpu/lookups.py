@@ -12,6 +12,8 @@ from benchmarks.gpu.core import Array, FeArray, Lookup, Machine, c_struct, field
 COMBINERS = ("sum", "mean", "sqrtn")
 STRATEGIES = ("div", "mod", "mod_ev", "hash")
 DTYPES = (np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.float16))
+# By their numbers in core_api.h. numpy has no bfloat16: its bits are uint16.
+_STORED_DTYPES = (*DTYPES, np.dtype(np.uint16))
 
 
 # The structs of core_api.h, which describes them.
@@ -67,6 +69,13 @@ FeGroupApply = c_struct(
     ("slots", ctypes.POINTER(FeArray)),
     int64="num_slots",
     int32="is_fused",
+)
+FeSparseApply = c_struct(
+    "FeSparseApply",
+    *((name, FeArray) for name in ("table", "slots", "indices", "grads", "hyperparameters")),
+    ("rule", ctypes.c_char_p),
+    int64="num_rows dim",
+    int32="dtype",
 )
 
 
@@ -207,7 +216,7 @@ def pairs(
     struct = FePairs(rows=view(rows), unique_idx=view(unique_idx), row_ids=view(row_ids))
     struct.num_unique, struct.dim = rows.shape
     struct.num_rows, struct.combiner = num_rows, COMBINERS.index(combiner)
-    struct.dtype = DTYPES.index(rows.dtype)
+    struct.dtype = _STORED_DTYPES.index(rows.dtype)
     struct.max_norm = max_norm
     for name, array in optional.items():
         setattr(struct, name, view(array))
@@ -217,7 +226,7 @@ def pairs(
 
 def post_lookup(struct: FePairs) -> Lookup:
     """Combined `[num_rows, dim]` and num_ids `[num_rows]` int32."""
-    dtype, shape = DTYPES[struct.dtype], (struct.num_rows, struct.dim)
+    dtype, shape = _STORED_DTYPES[struct.dtype], (struct.num_rows, struct.dim)
     outputs = ((dtype, shape), (np.dtype(np.int32), shape[:1]))
     return Lookup("post_lookup", struct, struct.used, outputs)
 
@@ -225,7 +234,7 @@ def post_lookup(struct: FePairs) -> Lookup:
 def post_lookup_grad(struct: FePairs) -> Lookup:
     """rows_grad `[num_unique, dim]`."""
     shape = (struct.num_unique, struct.dim)
-    return Lookup("post_lookup_grad", struct, struct.used, ((DTYPES[struct.dtype], shape),))
+    return Lookup("post_lookup_grad", struct, struct.used, ((_STORED_DTYPES[struct.dtype], shape),))
 
 
 def group_lookup(columns: Sequence[Column]) -> Lookup:
@@ -233,6 +242,11 @@ def group_lookup(columns: Sequence[Column]) -> Lookup:
     dtype = columns[0].table.dtype
     outputs = tuple((dtype, (column.num_rows, column.table.shape[1])) for column in columns)
     return Lookup("group_lookup", _group(columns), (columns,), outputs)
+
+
+def table_group_lookup(columns: Sequence[Column]) -> Lookup:
+    """The same in tables without a vocabulary, whose keys are the numbers of the tables' rows."""
+    return group_lookup(columns)._replace(name="table_group_lookup")
 
 
 def group_lookup_grad(columns: Sequence[Column]) -> Lookup:
@@ -255,8 +269,29 @@ def group_lookup_apply(columns: Sequence[Column], step: Step) -> Lookup:
     return Lookup("group_lookup_apply", struct, (columns, step, numbers), ())
 
 
+def sparse_apply(
+    table: Array, slots: Array, gradient: tuple[Array, Array], step: tuple[str, Sequence[float]]
+) -> Lookup:
+    """No output: the table and its slots are updated in place.
+
+    Args:
+        table: `[num_rows, dim]`.
+        slots: `[num_slots, num_rows, dim]`, in the rule's order.
+        gradient: Its rows `[n]` int64, and values `[n, dim]`.
+        step: The rule and its hyperparameters in the rule's order.
+    """
+    rule, hyperparameters = step
+    numbers = np.array(hyperparameters, np.float64)
+    struct = FeSparseApply(
+        *map(view, (table, slots, *gradient)),
+        *(FeArray(numbers.ctypes.data, numbers.size), rule.encode(), *table.shape),
+        _STORED_DTYPES.index(table.dtype),
+    )
+    return Lookup("sparse_apply", struct, (table, slots, gradient, numbers), ())
+
+
 def _group(columns: Sequence[Column]) -> FeGroup:
     structs = (FeColumn * len(columns))(*(column.struct() for column in columns))
     num_tables = 1 + max(column.table_number for column in columns)
-    dtype = DTYPES.index(columns[0].table.dtype)
+    dtype = _STORED_DTYPES.index(columns[0].table.dtype)
     return FeGroup(structs, len(columns), num_tables, dtype)

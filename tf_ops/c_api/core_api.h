@@ -94,6 +94,8 @@ struct FeColumn {
 
 // group_lookup has an output for each column: combined [num_rows, dim]. group_lookup_grad has two
 // for each table: unique_ids [num_unique] int64 and rows_grad [num_unique, dim].
+// table_group_lookup, which a CPU alone has, is group_lookup in tables without a vocabulary: the
+// plan makes one of each table number, and its keys are the rows of the columns' table.
 struct FeGroup {
   const FeColumn* columns;  // in host memory
   int64_t num_columns, num_tables;
@@ -112,6 +114,19 @@ struct FeGroupApply {
   const FeArray* slots;
   int64_t num_slots;  // of all tables
   int32_t is_fused;   // 0, and on a CPU: the gradient is written to memory and read again
+};
+
+// One step of a rule on the rows that gradients name, in place; no output. A table and its slots
+// must not overlap.
+struct FeSparseApply {
+  FeArray table;            // [num_rows, dim]
+  FeArray slots;            // [num_slots, num_rows, dim], in the rule's order
+  FeArray indices;          // [n] int64, any order, any repeats
+  FeArray grads;            // [n, dim]
+  FeArray hyperparameters;  // float64 in host memory, in the rule's order
+  const char* rule;         // a name of core/optimizer/rules.h
+  int64_t num_rows, dim;
+  int32_t dtype;
 };
 
 // Since the machine was opened. 0 on a CPU.
@@ -136,8 +151,8 @@ FE_API const char* FeFree(FeMachine* machine, void* memory);
 FE_API const char* FeCopy(FeMachine* machine, void* to, const void* from, int64_t bytes);
 
 // `lookup` is copied, gather, prune_and_fill, unique, partition, post_lookup, post_lookup_grad,
-// group_lookup, group_lookup_grad or group_lookup_apply. A plan must be dropped before its machine
-// is closed.
+// group_lookup, group_lookup_grad, table_group_lookup, group_lookup_apply or sparse_apply. A plan
+// must be dropped before its machine is closed.
 FE_API const char* FePlan(FeMachine* machine, const char* lookup, const void* in,
                           FePlanned** planned);
 FE_API void FeDrop(FePlanned* planned);

@@ -71,7 +71,7 @@ inline bool IsSameTable(const FeColumn& a, const FeColumn& b) {
 
 // Columns of one number must have one table.
 template <typename T>
-Status ToGradients(const FeGroup& in, GroupInput<T>* input) {
+Status ToTableNumbers(const FeGroup& in, GroupInput<T>* input) {
   if (in.num_tables < 0 || in.num_tables > in.num_columns) {
     return InvalidArgument("each of the ", in.num_tables, " tables must have one of the ",
                            in.num_columns, " columns");
@@ -80,9 +80,6 @@ Status ToGradients(const FeGroup& in, GroupInput<T>* input) {
   std::vector<const FeColumn*> earlier;
   for (int64_t c = 0; c < in.num_columns; ++c) {
     const FeColumn& column = in.columns[c];
-    Span<const T> grad;
-    FE_RETURN_IF_ERROR(InColumn(
-        c, ToSpan("combined_grad", column.combined_grad, column.num_rows, column.dim, &grad)));
     if (column.table_number < 0 || column.table_number >= in.num_tables) {
       return InColumn(c, InvalidArgument("table_number must be in [0, ", in.num_tables, "), got ",
                                          column.table_number));
@@ -94,10 +91,21 @@ Status ToGradients(const FeGroup& in, GroupInput<T>* input) {
                                          " stands for another table in an earlier column"));
     }
     earlier.push_back(&column);
-    input->grads.push_back({grad.data, column.dim});
     input->table_numbers.push_back(column.table_number);
   }
   return Status();
+}
+
+template <typename T>
+Status ToGradients(const FeGroup& in, GroupInput<T>* input) {
+  for (int64_t c = 0; c < in.num_columns; ++c) {
+    const FeColumn& column = in.columns[c];
+    Span<const T> grad;
+    FE_RETURN_IF_ERROR(InColumn(
+        c, ToSpan("combined_grad", column.combined_grad, column.num_rows, column.dim, &grad)));
+    input->grads.push_back({grad.data, column.dim});
+  }
+  return ToTableNumbers(in, input);
 }
 
 }  // namespace fused_embedding::c_api

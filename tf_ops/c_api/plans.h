@@ -16,6 +16,8 @@ Status PlanPostLookup(const FeMachine& machine, const FePairs& in, FePlanned* pl
 Status PlanPostLookupGrad(const FeMachine& machine, const FePairs& in, FePlanned* planned);
 Status PlanGroupLookup(const FeMachine& machine, const FeGroup& in, FePlanned* planned);
 Status PlanGroupLookupGrad(const FeMachine& machine, const FeGroup& in, FePlanned* planned);
+Status PlanTableGroupLookup(const FeMachine& machine, const FeGroup& in, FePlanned* planned);
+Status PlanSparseApply(const FeMachine& machine, const FeSparseApply& in, FePlanned* planned);
 Status PlanGroupLookupApply(const FeMachine& machine, const FeGroupApply& in, FePlanned* planned);
 
 }  // namespace fused_embedding::c_api

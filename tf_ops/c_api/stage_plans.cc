@@ -167,6 +167,8 @@ constexpr Lookup kLookups[] = {
     {"post_lookup_grad", PlanOf<FePairs, PlanPostLookupGrad>},
     {"group_lookup", PlanOf<FeGroup, PlanGroupLookup>},
     {"group_lookup_grad", PlanOf<FeGroup, PlanGroupLookupGrad>},
+    {"table_group_lookup", PlanOf<FeGroup, PlanTableGroupLookup>},
+    {"sparse_apply", PlanOf<FeSparseApply, PlanSparseApply>},
     {"group_lookup_apply", PlanOf<FeGroupApply, PlanGroupLookupApply>},
 };
 

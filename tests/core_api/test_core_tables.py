@@ -1,0 +1,69 @@
+import numpy as np
+import pytest
+from benchmarks import core_rows
+from benchmarks.gpu import core, lookups
+
+TINY = core_rows.SIZES["tiny"]
+GROUPS = {
+    name.removeprefix("forward: "): row.make.args[1]
+    for name, row in core_rows.ROWS.items()
+    if name.startswith("forward: ")
+}
+
+
+@pytest.mark.parametrize("group", GROUPS.values(), ids=GROUPS)
+def test_tables_without_a_vocabulary_give_what_arrays_give(cpu, group):
+    columns = group.columns(cpu, TINY)
+    arrays = [array.numpy() for array in cpu.run(lookups.group_lookup(columns))]
+    tables = [array.numpy() for array in cpu.run(lookups.table_group_lookup(columns))]
+    for of_array, of_table in zip(arrays, tables, strict=True):
+        np.testing.assert_array_equal(of_array, of_table)
+
+
+def test_columns_of_one_number_share_a_table(cpu):
+    first, second, third = core_rows.Group(4).columns(cpu, TINY)
+    second.table, second.table_number, third.table_number = first.table, 0, 1
+    columns = [first, second, third]
+    want = cpu.run(lookups.group_lookup(columns))
+    got = cpu.run(lookups.table_group_lookup(columns))
+    for one, other in zip(want, got, strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+def test_a_gpu_has_no_tables_without_a_vocabulary(gpu):
+    columns = core_rows.Group(4).columns(gpu, TINY)
+    with pytest.raises(core.CoreError, match="in the memory of a CPU"):
+        gpu.run(lookups.table_group_lookup(columns))
+
+
+def test_a_table_without_a_column_is_an_error(cpu):
+    columns = core_rows.Group(4).columns(cpu, TINY)
+    columns[1].table_number = 2
+    columns[1].table = columns[2].table
+    with pytest.raises(core.CoreError, match="table 1 must have a column"):
+        cpu.run(lookups.table_group_lookup(columns))
+
+
+@pytest.mark.parametrize("name", ["gpu", "cpu"])
+def test_a_step_on_one_table_is_what_it_is_by_hand(request, name):
+    machine = request.getfixturevalue(name)
+    table = machine.upload(np.ones((3, 2), np.float32))
+    slots = machine.upload(np.array([[[7, 9], [5, 6], [0, 0]]], np.float32))
+    gradient = (
+        machine.upload(np.array([2, 0, 2])),
+        machine.upload(np.array([[1, 2], [3, 4], [2, 2]], np.float32)),
+    )
+    machine.run(lookups.sparse_apply(table, slots, gradient, ("adagrad", (0.5, 0.25, 0))))
+    np.testing.assert_array_equal(slots.numpy(), [[[16, 25], [5, 6], [9, 16]]])
+    want = [[1 - 1.5 / 4.25, 1 - 2 / 5.25], [1, 1], [1 - 1.5 / 3.25, 1 - 2 / 4.25]]
+    np.testing.assert_allclose(table.numpy(), want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["gpu", "cpu"])
+def test_a_step_names_the_array_that_is_wrong(request, name):
+    machine = request.getfixturevalue(name)
+    table, values = (machine.upload(np.ones((3, 2), np.float32)) for _ in range(2))
+    slots, rows = machine.upload(np.ones((2, 2), np.float32)), machine.upload(np.arange(3))
+    lookup = lookups.sparse_apply(table, slots, (rows, values), ("adagrad", (0.5, 0.25, 0)))
+    with pytest.raises(core.CoreError, match="slots must have 1 x 6 elements, got 4"):
+        machine.run(lookup)
