@@ -17,7 +17,7 @@ from benchmarks.harness import workloads
 PATH = workloads.DATA / "sessions" / "diginetica.txt.gz"
 DIM = 32
 _ROW_BYTES = workloads.ROW_HEADER_BYTES + 4 * DIM
-# Of core/table/cold_tier.cc: what a row costs beside its bytes, and the least that a store has.
+# Of core/table/tier/cold_tier.cc: what a row costs beside its bytes, and the least a store has.
 _INDEX_BYTES, _STORE_BYTES, _NUM_SHARDS = 16, 4 << 20, 16
 
 

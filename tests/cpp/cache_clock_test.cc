@@ -1,4 +1,4 @@
-#include "tf_ops/core/table/cache_clock.h"
+#include "tf_ops/core/table/tier/cache_clock.h"
 
 #include <vector>
 

@@ -1,6 +1,6 @@
 #include "tests/cpp/cuda_testing.h"
 #include "tf_ops/core/base/cuda/device.h"
-#include "tf_ops/core/lookup/device_inputs.h"
+#include "tf_ops/core/lookup/rows/device_inputs.h"
 
 namespace fused_embedding {
 namespace {

@@ -1,5 +1,5 @@
 #include "tests/cpp/cuda_testing.h"
-#include "tf_ops/core/lookup/gather.h"
+#include "tf_ops/core/lookup/stages/gather.h"
 
 namespace fused_embedding {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "tests/cpp/cuda_testing.h"
 #include "tests/cpp/group_testing.h"
-#include "tf_ops/core/lookup/group_lookup.h"
-#include "tf_ops/core/lookup/group_lookup_grad.h"
-#include "tf_ops/core/lookup/group_lookup_weights_grad.h"
+#include "tf_ops/core/lookup/group/group_lookup.h"
+#include "tf_ops/core/lookup/group/group_lookup_grad.h"
+#include "tf_ops/core/lookup/group/group_lookup_weights_grad.h"
 
 namespace fused_embedding {
 

@@ -1,5 +1,5 @@
 #include "tests/cpp/cuda_lookup_testing.h"
-#include "tf_ops/core/lookup/post_lookup.h"
+#include "tf_ops/core/lookup/stages/post_lookup.h"
 
 namespace fused_embedding {
 namespace {

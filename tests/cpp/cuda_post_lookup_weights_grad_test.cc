@@ -1,5 +1,5 @@
 #include "tests/cpp/cuda_lookup_testing.h"
-#include "tf_ops/core/lookup/post_lookup_weights_grad.h"
+#include "tf_ops/core/lookup/stages/post_lookup_weights_grad.h"
 
 namespace fused_embedding {
 namespace {

@@ -1,7 +1,7 @@
 #include "tests/cpp/cuda_testing.h"
 #include "tests/cpp/unique_testing.h"
 #include "tf_ops/core/base/hash.h"
-#include "tf_ops/core/lookup/unique.h"
+#include "tf_ops/core/lookup/stages/unique.h"
 
 namespace fused_embedding {
 namespace {

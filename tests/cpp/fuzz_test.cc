@@ -2,14 +2,14 @@
 // gives. Memory errors are the sanitizers' to find: arrays have exact sizes.
 
 #include "tests/cpp/naive_lookup.h"
-#include "tf_ops/core/lookup/gather.h"
-#include "tf_ops/core/lookup/partition.h"
-#include "tf_ops/core/lookup/post_lookup.h"
-#include "tf_ops/core/lookup/post_lookup_grad.h"
-#include "tf_ops/core/lookup/post_lookup_weights_grad.h"
-#include "tf_ops/core/lookup/pre_lookup.h"
-#include "tf_ops/core/lookup/prune_and_fill.h"
-#include "tf_ops/core/lookup/unique.h"
+#include "tf_ops/core/lookup/stages/gather.h"
+#include "tf_ops/core/lookup/stages/partition.h"
+#include "tf_ops/core/lookup/stages/post_lookup.h"
+#include "tf_ops/core/lookup/stages/post_lookup_grad.h"
+#include "tf_ops/core/lookup/stages/post_lookup_weights_grad.h"
+#include "tf_ops/core/lookup/stages/pre_lookup.h"
+#include "tf_ops/core/lookup/stages/prune_and_fill.h"
+#include "tf_ops/core/lookup/stages/unique.h"
 
 namespace fused_embedding {
 namespace {

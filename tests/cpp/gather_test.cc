@@ -1,4 +1,4 @@
-#include "tf_ops/core/lookup/gather.h"
+#include "tf_ops/core/lookup/stages/gather.h"
 
 #include "tests/cpp/core_testing.h"
 

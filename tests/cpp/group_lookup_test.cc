@@ -1,8 +1,8 @@
-#include "tf_ops/core/lookup/group_lookup.h"
+#include "tf_ops/core/lookup/group/group_lookup.h"
 
 #include "tests/cpp/group_testing.h"
-#include "tf_ops/core/lookup/group_lookup_grad.h"
-#include "tf_ops/core/lookup/group_lookup_weights_grad.h"
+#include "tf_ops/core/lookup/group/group_lookup_grad.h"
+#include "tf_ops/core/lookup/group/group_lookup_weights_grad.h"
 
 namespace fused_embedding {
 namespace {

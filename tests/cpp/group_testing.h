@@ -4,7 +4,7 @@
 #define FUSED_EMBEDDING_TESTS_CPP_GROUP_TESTING_H_
 
 #include "tests/cpp/naive_lookup.h"
-#include "tf_ops/core/lookup/group_column.h"
+#include "tf_ops/core/lookup/group/group_column.h"
 
 namespace fused_embedding {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/cpp/core_testing.h"
-#include "tf_ops/core/lookup/pairs.h"
+#include "tf_ops/core/lookup/rows/pairs.h"
 
 namespace fused_embedding {
 

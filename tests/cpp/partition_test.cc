@@ -1,4 +1,4 @@
-#include "tf_ops/core/lookup/partition.h"
+#include "tf_ops/core/lookup/stages/partition.h"
 
 #include "tests/cpp/partition_testing.h"
 #include "tf_ops/core/base/hash.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tests/cpp/core_testing.h"
-#include "tf_ops/core/lookup/partition.h"
+#include "tf_ops/core/lookup/stages/partition.h"
 
 namespace fused_embedding {
 

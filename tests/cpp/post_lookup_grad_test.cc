@@ -1,7 +1,7 @@
-#include "tf_ops/core/lookup/post_lookup_grad.h"
+#include "tf_ops/core/lookup/stages/post_lookup_grad.h"
 
 #include "tests/cpp/naive_lookup.h"
-#include "tf_ops/core/lookup/post_lookup.h"
+#include "tf_ops/core/lookup/stages/post_lookup.h"
 
 namespace fused_embedding {
 namespace {

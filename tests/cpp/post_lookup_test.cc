@@ -1,4 +1,4 @@
-#include "tf_ops/core/lookup/post_lookup.h"
+#include "tf_ops/core/lookup/stages/post_lookup.h"
 
 #include "tests/cpp/naive_lookup.h"
 

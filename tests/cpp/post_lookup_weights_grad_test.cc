@@ -1,4 +1,4 @@
-#include "tf_ops/core/lookup/post_lookup_weights_grad.h"
+#include "tf_ops/core/lookup/stages/post_lookup_weights_grad.h"
 
 #include "tests/cpp/naive_lookup.h"
 

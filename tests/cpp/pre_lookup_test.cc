@@ -1,4 +1,4 @@
-#include "tf_ops/core/lookup/pre_lookup.h"
+#include "tf_ops/core/lookup/stages/pre_lookup.h"
 
 #include "tests/cpp/pre_lookup_testing.h"
 

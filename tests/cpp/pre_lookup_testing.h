@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tests/cpp/partition_testing.h"
-#include "tf_ops/core/lookup/pre_lookup.h"
+#include "tf_ops/core/lookup/stages/pre_lookup.h"
 
 namespace fused_embedding {
 

@@ -1,4 +1,4 @@
-#include "tf_ops/core/lookup/prune_and_fill.h"
+#include "tf_ops/core/lookup/stages/prune_and_fill.h"
 
 #include "tests/cpp/prune_and_fill_testing.h"
 

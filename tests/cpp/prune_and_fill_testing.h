@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/cpp/core_testing.h"
-#include "tf_ops/core/lookup/prune_and_fill.h"
+#include "tf_ops/core/lookup/stages/prune_and_fill.h"
 
 namespace fused_embedding {
 

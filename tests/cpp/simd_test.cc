@@ -1,7 +1,7 @@
 #include "tf_ops/core/base/simd.h"
 
 #include "tests/cpp/naive_lookup.h"
-#include "tf_ops/core/lookup/row_math.h"
+#include "tf_ops/core/lookup/rows/row_math.h"
 
 namespace fused_embedding {
 namespace {

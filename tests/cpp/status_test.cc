@@ -1,7 +1,7 @@
 #include "tf_ops/core/base/status.h"
 
 #include "tests/cpp/core_testing.h"
-#include "tf_ops/core/lookup/combiner.h"
+#include "tf_ops/core/lookup/rows/combiner.h"
 
 namespace fused_embedding {
 namespace {

@@ -1,4 +1,4 @@
-#include "tf_ops/core/lookup/table_group_lookup.h"
+#include "tf_ops/core/lookup/group/table_group_lookup.h"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "tf_ops/core/lookup/unique.h"
+#include "tf_ops/core/lookup/stages/unique.h"
 
 #include "tests/cpp/unique_testing.h"
 #include "tf_ops/core/base/hash.h"

@@ -43,7 +43,7 @@ def lists(tensors):
     return [tensor.numpy().tolist() for tensor in tensors]
 
 
-# The example of tf_ops/core/lookup/table_group_lookup.h.
+# The example of tf_ops/core/lookup/group/table_group_lookup.h.
 BY_HAND = [Column(0, [7, -1, 3], [0, 0, 2], 3, None, "sum", None, 5), Column(0, [3, 9], [0, 1], 2)]
 
 

@@ -10,8 +10,8 @@
 #include "tf_ops/core/base/dtype.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
-#include "tf_ops/core/lookup/combiner.h"
-#include "tf_ops/core/lookup/pairs.h"
+#include "tf_ops/core/lookup/rows/combiner.h"
+#include "tf_ops/core/lookup/rows/pairs.h"
 
 namespace fused_embedding {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tf_ops/c_api/arrays.h"
-#include "tf_ops/core/lookup/group_lookup_grad.h"
+#include "tf_ops/core/lookup/group/group_lookup_grad.h"
 
 namespace fused_embedding::c_api {
 

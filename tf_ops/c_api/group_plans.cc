@@ -2,7 +2,7 @@
 
 #include "tf_ops/c_api/group_input.h"
 #include "tf_ops/c_api/plans.h"
-#include "tf_ops/core/lookup/group_lookup.h"
+#include "tf_ops/core/lookup/group/group_lookup.h"
 
 namespace fused_embedding::c_api {
 namespace {

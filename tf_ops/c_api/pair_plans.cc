@@ -2,9 +2,9 @@
 
 #include "tf_ops/c_api/arrays.h"
 #include "tf_ops/c_api/plans.h"
-#include "tf_ops/core/lookup/device_inputs.h"
-#include "tf_ops/core/lookup/post_lookup.h"
-#include "tf_ops/core/lookup/post_lookup_grad.h"
+#include "tf_ops/core/lookup/rows/device_inputs.h"
+#include "tf_ops/core/lookup/stages/post_lookup.h"
+#include "tf_ops/core/lookup/stages/post_lookup_grad.h"
 
 namespace fused_embedding::c_api {
 namespace {

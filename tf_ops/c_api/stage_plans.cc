@@ -2,10 +2,10 @@
 
 #include "tf_ops/c_api/arrays.h"
 #include "tf_ops/c_api/plans.h"
-#include "tf_ops/core/lookup/gather.h"
-#include "tf_ops/core/lookup/partition.h"
-#include "tf_ops/core/lookup/prune_and_fill.h"
-#include "tf_ops/core/lookup/unique.h"
+#include "tf_ops/core/lookup/stages/gather.h"
+#include "tf_ops/core/lookup/stages/partition.h"
+#include "tf_ops/core/lookup/stages/prune_and_fill.h"
+#include "tf_ops/core/lookup/stages/unique.h"
 
 namespace fused_embedding {
 namespace c_api {

@@ -8,8 +8,8 @@
 #include "tf_ops/c_api/group_input.h"
 #include "tf_ops/c_api/plans.h"
 #include "tf_ops/core/base/buffer.h"
-#include "tf_ops/core/lookup/group_lookup.h"
-#include "tf_ops/core/lookup/table_group_lookup.h"
+#include "tf_ops/core/lookup/group/group_lookup.h"
+#include "tf_ops/core/lookup/group/table_group_lookup.h"
 #include "tf_ops/core/optimizer/sparse_apply.h"
 
 namespace fused_embedding::c_api {

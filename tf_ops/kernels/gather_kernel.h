@@ -6,7 +6,7 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
-#include "tf_ops/core/lookup/gather.h"
+#include "tf_ops/core/lookup/stages/gather.h"
 #include "tf_ops/kernels/sparse_inputs.h"
 #include "tf_ops/kernels/tf_adapters.h"
 

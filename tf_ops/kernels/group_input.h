@@ -9,8 +9,8 @@
 
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_var.h"
-#include "tf_ops/core/lookup/group_column.h"
-#include "tf_ops/core/lookup/group_lookup.h"
+#include "tf_ops/core/lookup/group/group_column.h"
+#include "tf_ops/core/lookup/group/group_lookup.h"
 #include "tf_ops/kernels/tf_adapters.h"
 #include "tf_ops/kernels/weight_values.h"
 

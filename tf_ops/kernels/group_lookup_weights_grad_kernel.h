@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tensorflow/core/framework/op_kernel.h"
-#include "tf_ops/core/lookup/group_lookup_weights_grad.h"
+#include "tf_ops/core/lookup/group/group_lookup_weights_grad.h"
 #include "tf_ops/kernels/group_input.h"
 #include "tf_ops/kernels/tf_adapters.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tensorflow/core/framework/op_kernel.h"
-#include "tf_ops/core/lookup/pairs.h"
+#include "tf_ops/core/lookup/rows/pairs.h"
 #include "tf_ops/kernels/tf_adapters.h"
 
 namespace fused_embedding {

@@ -1,6 +1,6 @@
 // The op of stage 3 for any device.
 //
-// Core calls the stage on the device: Plan and Run, as core/lookup/partition.h has them.
+// Core calls the stage on the device: Plan and Run, as core/lookup/stages/partition.h has them.
 
 #ifndef FUSED_EMBEDDING_KERNELS_PARTITION_KERNEL_H_
 #define FUSED_EMBEDDING_KERNELS_PARTITION_KERNEL_H_
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tensorflow/core/framework/op_kernel.h"
-#include "tf_ops/core/lookup/partition.h"
+#include "tf_ops/core/lookup/stages/partition.h"
 #include "tf_ops/kernels/sparse_inputs.h"
 #include "tf_ops/kernels/tf_adapters.h"
 

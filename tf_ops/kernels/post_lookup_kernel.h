@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "tensorflow/core/framework/op_kernel.h"
-#include "tf_ops/core/lookup/post_lookup.h"
+#include "tf_ops/core/lookup/stages/post_lookup.h"
 #include "tf_ops/kernels/pairs_input.h"
 #include "tf_ops/kernels/sparse_inputs.h"
 #include "tf_ops/kernels/tf_adapters.h"

@@ -1,6 +1,6 @@
 // The op of stages 1 and 3 of v1 for any device.
 //
-// Core calls the stages on the device: Plan and Run, as core/lookup/pre_lookup.h has them.
+// Core calls the stages on the device: Plan and Run, as core/lookup/stages/pre_lookup.h has them.
 
 #ifndef FUSED_EMBEDDING_KERNELS_PRE_LOOKUP_KERNEL_H_
 #define FUSED_EMBEDDING_KERNELS_PRE_LOOKUP_KERNEL_H_
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tensorflow/core/framework/op_kernel.h"
-#include "tf_ops/core/lookup/pre_lookup.h"
+#include "tf_ops/core/lookup/stages/pre_lookup.h"
 #include "tf_ops/kernels/sparse_inputs.h"
 #include "tf_ops/kernels/tf_adapters.h"
 

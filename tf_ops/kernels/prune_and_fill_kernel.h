@@ -1,12 +1,13 @@
 // The ops of stage 1 for any device.
 //
-// Core calls the stage on the device: Plan, Run and Grad, as core/lookup/prune_and_fill.h has them.
+// Core calls the stage on the device: Plan, Run and Grad, as core/lookup/stages/prune_and_fill.h
+// has them.
 
 #ifndef FUSED_EMBEDDING_KERNELS_PRUNE_AND_FILL_KERNEL_H_
 #define FUSED_EMBEDDING_KERNELS_PRUNE_AND_FILL_KERNEL_H_
 
 #include "tensorflow/core/framework/op_kernel.h"
-#include "tf_ops/core/lookup/prune_and_fill.h"
+#include "tf_ops/core/lookup/stages/prune_and_fill.h"
 #include "tf_ops/kernels/sparse_inputs.h"
 #include "tf_ops/kernels/tf_adapters.h"
 

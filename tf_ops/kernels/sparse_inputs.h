@@ -9,8 +9,8 @@
 
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tf_ops/core/base/status.h"
-#include "tf_ops/core/lookup/group_column.h"
-#include "tf_ops/core/lookup/partition.h"
+#include "tf_ops/core/lookup/group/group_column.h"
+#include "tf_ops/core/lookup/rows/shard_map.h"
 
 namespace fused_embedding {
 

@@ -2,8 +2,8 @@
 #include <vector>
 
 #include "tensorflow/core/framework/op_kernel.h"
-#include "tf_ops/core/lookup/group_lookup.h"
-#include "tf_ops/core/lookup/table_group_lookup.h"
+#include "tf_ops/core/lookup/group/group_lookup.h"
+#include "tf_ops/core/lookup/group/table_group_lookup.h"
 #include "tf_ops/kernels/group_input.h"
 #include "tf_ops/kernels/sparse_inputs.h"
 #include "tf_ops/kernels/table_resource.h"

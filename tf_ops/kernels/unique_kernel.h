@@ -7,7 +7,7 @@
 #define FUSED_EMBEDDING_KERNELS_UNIQUE_KERNEL_H_
 
 #include "tensorflow/core/framework/op_kernel.h"
-#include "tf_ops/core/lookup/unique.h"
+#include "tf_ops/core/lookup/stages/unique.h"
 #include "tf_ops/kernels/sparse_inputs.h"
 #include "tf_ops/kernels/tf_adapters.h"
 

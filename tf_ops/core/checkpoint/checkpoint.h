@@ -9,7 +9,7 @@
 #include "tf_ops/core/base/exec.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
-#include "tf_ops/core/lookup/partition.h"
+#include "tf_ops/core/lookup/rows/shard_map.h"
 #include "tf_ops/core/table/embedding_table.h"
 
 namespace fused_embedding {

@@ -23,8 +23,8 @@
 #include "tf_ops/core/checkpoint/format.h"
 #include "tf_ops/core/checkpoint/held_files.h"
 #include "tf_ops/core/checkpoint/new_files.h"
-#include "tf_ops/core/table/stored_rows.h"
 #include "tf_ops/core/table/table_config.h"
+#include "tf_ops/core/table/tier/stored_rows.h"
 
 namespace fused_embedding {
 

@@ -1,7 +1,7 @@
 #include "tf_ops/core/optimizer/array_rows.cu.h"
 
 #include "tf_ops/core/base/cuda/launch.cu.h"
-#include "tf_ops/core/lookup/row_sum.cu.h"
+#include "tf_ops/core/lookup/rows/row_sum.cu.h"
 #include "tf_ops/core/optimizer/rules.h"
 
 namespace fused_embedding {

@@ -1,7 +1,7 @@
 #include "tf_ops/core/optimizer/group_lookup_apply.cu.h"
 
-#include "tf_ops/core/lookup/group_lookup_grad.cu.h"
-#include "tf_ops/core/lookup/pair_sums_kernels.cu.h"
+#include "tf_ops/core/lookup/group/group_lookup_grad.cu.h"
+#include "tf_ops/core/lookup/rows/pair_sums_kernels.cu.h"
 #include "tf_ops/core/optimizer/rules.h"
 
 namespace fused_embedding {

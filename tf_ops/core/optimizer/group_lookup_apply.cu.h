@@ -6,7 +6,7 @@
 #ifndef FUSED_EMBEDDING_CORE_OPTIMIZER_GROUP_LOOKUP_APPLY_CU_H_
 #define FUSED_EMBEDDING_CORE_OPTIMIZER_GROUP_LOOKUP_APPLY_CU_H_
 
-#include "tf_ops/core/lookup/group_lookup_grad.h"
+#include "tf_ops/core/lookup/group/group_lookup_grad.h"
 #include "tf_ops/core/optimizer/array_rows.cu.h"
 
 namespace fused_embedding {

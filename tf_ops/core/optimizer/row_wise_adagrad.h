@@ -10,7 +10,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "tf_ops/core/lookup/row_math.h"
+#include "tf_ops/core/lookup/rows/row_math.h"
 #include "tf_ops/core/optimizer/rule.h"
 
 namespace fused_embedding {

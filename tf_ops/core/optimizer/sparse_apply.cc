@@ -9,8 +9,8 @@
 #include "tf_ops/core/base/dtype.h"
 #include "tf_ops/core/base/simd.h"
 #include "tf_ops/core/base/tasks.h"
-#include "tf_ops/core/lookup/row_math.h"
-#include "tf_ops/core/lookup/unique.h"
+#include "tf_ops/core/lookup/rows/row_math.h"
+#include "tf_ops/core/lookup/stages/unique.h"
 #include "tf_ops/core/optimizer/rules.h"
 
 namespace fused_embedding {

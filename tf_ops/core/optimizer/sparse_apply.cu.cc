@@ -2,8 +2,8 @@
 
 #include "tf_ops/core/base/cuda/algorithm.h"
 #include "tf_ops/core/base/cuda/launch.cu.h"
-#include "tf_ops/core/lookup/pair_sums.cu.h"
-#include "tf_ops/core/lookup/unique.cu.h"
+#include "tf_ops/core/lookup/rows/pair_sums.cu.h"
+#include "tf_ops/core/lookup/stages/unique.cu.h"
 #include "tf_ops/core/optimizer/array_rows.cu.h"
 
 namespace fused_embedding {

@@ -18,8 +18,8 @@
 #include "tf_ops/core/base/exec.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
-#include "tf_ops/core/lookup/pairs.h"
-#include "tf_ops/core/lookup/unique.h"
+#include "tf_ops/core/lookup/rows/pairs.h"
+#include "tf_ops/core/lookup/stages/unique.h"
 #include "tf_ops/core/optimizer/rule_info.h"
 #include "tf_ops/core/table/row_layout.h"
 

@@ -24,9 +24,9 @@
 #include "tf_ops/core/table/admission.h"
 #include "tf_ops/core/table/initializer.h"
 #include "tf_ops/core/table/row_layout.h"
-#include "tf_ops/core/table/stored_rows.h"
 #include "tf_ops/core/table/table_config.h"
 #include "tf_ops/core/table/table_statistics.h"
+#include "tf_ops/core/table/tier/stored_rows.h"
 
 namespace fused_embedding {
 

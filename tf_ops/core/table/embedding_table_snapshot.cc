@@ -4,10 +4,10 @@
 
 #include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/table/batch_routing.h"
-#include "tf_ops/core/table/cold_tier.h"
 #include "tf_ops/core/table/embedding_table.h"
 #include "tf_ops/core/table/shard_loops.h"
 #include "tf_ops/core/table/table_shard.h"
+#include "tf_ops/core/table/tier/cold_tier.h"
 
 namespace fused_embedding {
 

@@ -7,10 +7,10 @@
 #include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/base/simd.h"
 #include "tf_ops/core/base/status.h"
-#include "tf_ops/core/table/cache_clock.h"
 #include "tf_ops/core/table/change_log.h"
 #include "tf_ops/core/table/hash_index.h"
 #include "tf_ops/core/table/row_slab.h"
+#include "tf_ops/core/table/tier/cache_clock.h"
 
 namespace fused_embedding {
 

@@ -10,9 +10,9 @@
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/storage/cold_store.h"
 #include "tf_ops/core/table/admission.h"
-#include "tf_ops/core/table/cache_clock.h"
 #include "tf_ops/core/table/initializer.h"
 #include "tf_ops/core/table/row_layout.h"
+#include "tf_ops/core/table/tier/cache_clock.h"
 
 namespace fused_embedding {
 

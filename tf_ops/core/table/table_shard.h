@@ -17,7 +17,7 @@
 #include "tf_ops/core/table/eviction_queue.h"
 #include "tf_ops/core/table/keyed_rows.h"
 #include "tf_ops/core/table/row_layout.h"
-#include "tf_ops/core/table/shard_tier.h"
+#include "tf_ops/core/table/tier/shard_tier.h"
 
 namespace fused_embedding {
 

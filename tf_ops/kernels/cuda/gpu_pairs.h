@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "tf_ops/core/lookup/device_inputs.h"
+#include "tf_ops/core/lookup/rows/device_inputs.h"
 #include "tf_ops/kernels/cuda/gpu_weights.h"
 #include "tf_ops/kernels/cuda/tf_gpu_exec.h"
 #include "tf_ops/kernels/pairs_input.h"

@@ -3,7 +3,7 @@
 #ifndef FUSED_EMBEDDING_KERNELS_CUDA_GPU_WEIGHTS_H_
 #define FUSED_EMBEDDING_KERNELS_CUDA_GPU_WEIGHTS_H_
 
-#include "tf_ops/core/lookup/device_inputs.h"
+#include "tf_ops/core/lookup/rows/device_inputs.h"
 #include "tf_ops/kernels/weight_values.h"
 
 namespace fused_embedding {

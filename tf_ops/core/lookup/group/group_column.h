@@ -1,0 +1,131 @@
+// A column of a grouped lookup: ids of a batch, the table that holds their rows, and how those
+// become one vector a row. Stages 1 to 5 without anything in between: the table is read in place.
+
+#ifndef FUSED_EMBEDDING_CORE_LOOKUP_GROUP_GROUP_COLUMN_H_
+#define FUSED_EMBEDDING_CORE_LOOKUP_GROUP_GROUP_COLUMN_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "tf_ops/core/base/cuda/exec.h"
+#include "tf_ops/core/base/exec.h"
+#include "tf_ops/core/lookup/rows/pairs.h"
+#include "tf_ops/core/lookup/stages/prune_and_fill.h"
+
+namespace fused_embedding {
+
+template <typename T>
+struct GroupColumn {
+  IdSpan ids;                          // [nnz]
+  RowIds row_ids;                      // [nnz], each in [0, num_rows), any order
+  Span<const ComputeType<T>> weights;  // [nnz], or empty: all 1
+  int64_t num_rows = 0;
+  const T* table = nullptr;  // [table_rows, dim]
+  int64_t table_rows = 0;
+  int64_t dim = 0;
+  Combiner combiner = Combiner::kMean;
+  double max_norm = -1;     // longer embeddings are scaled down to this L2 norm; negative: off
+  int64_t default_id = -1;  // id of rows without ids; negative: they are zero
+  bool prune = true;        // drop id < 0, and not (weight > 0) unless the combiner is sum
+  bool fill = true;         // give rows without ids default_id
+  // Every id that is not dropped has a row, negative ones included: table_rows is not looked at.
+  bool ids_are_keys = false;
+  const char* name = nullptr;  // what users call it; of errors, which else have its number
+
+  FE_INLINE int64_t nnz() const { return ids.size; }
+  FE_INLINE bool fills_default() const { return fill && default_id >= 0; }
+  // What a filled row looks up; the result is zero where default_id is negative.
+  FE_INLINE int64_t filled_id() const { return default_id > 0 ? default_id : 0; }
+  FE_INLINE ComputeType<T> weight(int64_t pair) const {
+    return weights.empty() ? ComputeType<T>{1} : weights[pair];
+  }
+  FE_INLINE PruneRule rule() const {
+    return {prune, prune && combiner != Combiner::kSum && !weights.empty()};
+  }
+  FE_INLINE bool IsKept(int64_t pair) const { return rule().Keeps(ids[pair], weight(pair)); }
+  FE_INLINE const T* row(int64_t id) const { return table + id * dim; }
+};
+
+// What is known of a column's pairs after they were checked.
+struct PairOrder {
+  bool is_sorted = true;   // rows do not decrease
+  bool is_one_hot = true;  // pair i is in row i, and there is one for each row
+  bool keeps_all = true;   // pruning drops no pair
+
+  // No row is empty, and none needs to be looked at to know it.
+  bool is_full() const { return is_one_hot && keeps_all; }
+};
+
+// The work of several columns laid end to end, so that it can be cut anywhere.
+//
+//   sizes 3, 0, 4: position 5 is number 2 of column 2
+class ColumnWork {
+ public:
+  // False: the total does not fit.
+  bool Add(int64_t size) {
+    int64_t end = 0;
+    if (__builtin_add_overflow(total(), size, &end)) return false;
+    ends_.push_back(end);
+    return true;
+  }
+  int64_t total() const { return ends_.empty() ? 0 : ends_.back(); }
+
+  // Calls body(column, first, last) for each column's part of positions [begin, end).
+  template <typename Body>
+  void ForEach(int64_t begin, int64_t end, const Body& body) const {
+    size_t column =
+        static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), begin) - ends_.begin());
+    for (; begin < end; ++column) {
+      const int64_t start = column == 0 ? 0 : ends_[column - 1];
+      const int64_t last = std::min(end, ends_[column]);
+      if (last > begin) body(static_cast<int64_t>(column), begin - start, last - start);
+      begin = std::max(begin, last);
+    }
+  }
+
+ private:
+  std::vector<int64_t> ends_;
+};
+
+// Checks sizes, rows and ids, and says how the pairs are ordered. InvalidArgument names the column,
+// the first bad row or id, its position and the limit.
+template <typename T>
+Status CheckColumns(const CpuExec& exec, Span<const GroupColumn<T>> columns,
+                    std::vector<PairOrder>* orders);
+
+// The same on a GPU, with one wait for what it finds; a second one where a default_id that is not
+// in the table could be needed.
+template <typename T>
+Status CheckColumns(const GpuExec& exec, Span<const GroupColumn<T>> columns,
+                    std::vector<PairOrder>* orders);
+
+// What CheckColumns says without a look at ids and rows: whether lengths agree, and sums of lengths
+// fit.
+template <typename T>
+Status CheckColumnSizes(Span<const GroupColumn<T>> columns);
+// An error of a column, after its name, or after "column 3" where it has none.
+Status InColumn(int64_t column, const Status& status, const char* name = nullptr);
+Status NoSuchFilledId(int64_t filled_id, int64_t row, int64_t table_rows);
+
+// Writes is_row_empty [num_rows]: no pair is left in the row. Needs a checked column.
+template <typename T>
+void FindEmptyRows(const GroupColumn<T>& column, Span<bool> is_row_empty);
+
+// The first of the pairs at or after `row` in a checked column whose rows do not decrease.
+FE_INLINE int64_t FirstPairOfRow(const RowIds& row_ids, int64_t row) {
+  int64_t first = 0, last = row_ids.size;
+  while (first < last) {
+    const int64_t middle = first + (last - first) / 2;
+    if (row_ids[middle] < row) {
+      first = middle + 1;
+    } else {
+      last = middle;
+    }
+  }
+  return first;
+}
+
+}  // namespace fused_embedding
+
+#endif  // FUSED_EMBEDDING_CORE_LOOKUP_GROUP_GROUP_COLUMN_H_

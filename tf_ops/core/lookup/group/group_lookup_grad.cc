@@ -1,0 +1,401 @@
+#include "tf_ops/core/lookup/group/group_lookup_grad.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "tf_ops/core/base/simd.h"
+#include "tf_ops/core/base/tasks.h"
+
+namespace fused_embedding {
+namespace {
+
+// Gradients in flight, as in gather.cc.
+constexpr int64_t kPrefetchDistance = 24;
+// Pairs of a part of a sum: enough work to be worth another thread.
+constexpr int64_t kPartPairs = 2048;
+// Below this many pairs a table is planned by one thread, beside other tables.
+constexpr int64_t kManyPairs = 32768;
+constexpr int64_t kPairNs = 10;
+
+// Appends the pairs of columns to those of a table.
+template <typename T>
+class PairCollector {
+ public:
+  using C = ComputeType<T>;
+
+  PairCollector(Span<int64_t> ids, Span<PairGrad<T>> pairs) : ids_(ids), pairs_(pairs) {}
+
+  static int64_t MaxPairs(const GroupColumn<T>& column, const PairOrder& order) {
+    if (order.is_full() || !column.fill) return column.nnz();
+    return column.nnz() + (column.fills_default() ? column.num_rows : 1);
+  }
+
+  Status Add(const GroupColumn<T>& column, const PairOrder& order, const CombinedGrad<T>& grad) {
+    if (order.is_full() && column.weights.empty()) {
+      AddOneHot(column, grad);
+      return Status();
+    }
+    Buffer<C> scale;
+    FE_RETURN_IF_ERROR(RowScales(column, &scale));
+    for (int64_t i = 0; i < column.nnz(); ++i) {
+      if (!column.IsKept(i)) continue;
+      const int64_t row = column.row_ids[i];
+      const C row_scale = column.combiner == Combiner::kSum ? C{1} : scale[row];
+      // A row whose denominator is zero passes no gradient, whatever it holds.
+      Append(column.ids[i], row_scale == 0 ? nullptr : grad.row(row), row_scale * column.weight(i));
+    }
+    return order.is_full() || !column.fill ? Status() : AddFilled(column, grad);
+  }
+
+  int64_t num_pairs() const { return num_pairs_; }
+
+ private:
+  void Append(int64_t id, const T* grad, C factor) {
+    ids_[num_pairs_] = id;
+    pairs_[num_pairs_++] = {grad, factor};
+  }
+
+  // One unweighted id a row has factor 1, whatever the combiner.
+  void AddOneHot(const GroupColumn<T>& column, const CombinedGrad<T>& grad) {
+    column.ids.Visit([&](auto ids) {
+      for (int64_t i = 0; i < ids.size; ++i) Append(ids[i], grad.row(i), 1);
+    });
+  }
+
+  static Status RowScales(const GroupColumn<T>& column, Buffer<C>* scale) {
+    if (column.combiner == Combiner::kSum) return Status();
+    FE_RETURN_IF_ERROR(scale->Allocate(column.num_rows));
+    const Span<C> scales = scale->span();
+    std::fill(scales.begin(), scales.end(), C{0});
+    for (int64_t i = 0; i < column.nnz(); ++i) {
+      if (!column.IsKept(i)) continue;
+      scales[column.row_ids[i]] += DenominatorTerm(column.combiner, column.weight(i));
+    }
+    for (C& terms : scales) terms = RowScale(column.combiner, terms);
+    return Status();
+  }
+
+  Status AddFilled(const GroupColumn<T>& column, const CombinedGrad<T>& grad) {
+    Buffer<bool> is_row_empty;
+    FE_RETURN_IF_ERROR(is_row_empty.Allocate(column.num_rows));
+    FindEmptyRows(column, is_row_empty.span());
+    for (int64_t row = 0; row < column.num_rows; ++row) {
+      if (!is_row_empty[row]) continue;
+      if (!column.fills_default()) {
+        Append(column.filled_id(), nullptr, 0);
+        break;  // one is enough for a zero row
+      }
+      Append(column.filled_id(), grad.row(row), 1);
+    }
+    return Status();
+  }
+
+  Span<int64_t> ids_;
+  Span<PairGrad<T>> pairs_;
+  int64_t num_pairs_ = 0;
+};
+
+// What is known of each table before its pairs are.
+struct TableColumns {
+  std::vector<int64_t> columns;
+  int64_t max_pairs = 0;
+};
+
+// As PlanUnique, of positions in `num_rows` distinct rows.
+Status NumberPositions(Span<const int64_t> positions, int64_t num_rows, Span<int32_t> unique_idx,
+                       UniquePlan<int64_t>* plan) {
+  if (num_rows > positions.size) {
+    return InvalidArgument("a table of distinct rows has ", num_rows, " of them, but only ",
+                           positions.size, " ids read it; pass what the lookup returned");
+  }
+  std::copy(positions.begin(), positions.end(), unique_idx.begin());
+  plan->num_unique = num_rows;
+  FE_RETURN_IF_ERROR(plan->unique_ids.Allocate(num_rows));
+  std::iota(plan->unique_ids.span().begin(), plan->unique_ids.span().end(), 0);
+  return Status();
+}
+
+template <typename T>
+Status PlanTable(const CpuExec& exec, const GroupGradInput<T>& in,
+                 const std::vector<PairOrder>& orders, const TableColumns& table,
+                 TableGradPlan<T>* plan) {
+  Buffer<int64_t> ids;
+  FE_RETURN_IF_ERROR(ids.Allocate(table.max_pairs));
+  FE_RETURN_IF_ERROR(plan->pairs.Allocate(table.max_pairs));
+  PairCollector<T> collector(ids.span(), plan->pairs.span());
+  double max_norm = -1;
+  int64_t num_rows = 0;
+  for (const int64_t c : table.columns) {
+    const GroupColumn<T>& column = in.columns[c];
+    FE_RETURN_IF_ERROR(collector.Add(column, orders[static_cast<size_t>(c)], in.combined_grads[c]));
+    plan->limits.push_back({collector.num_pairs(), column.max_norm});
+    max_norm = std::max(max_norm, column.max_norm);
+    plan->table = column.table;
+    plan->dim = column.dim;
+    num_rows = column.table_rows;
+  }
+  if (max_norm < 0) plan->limits.clear();
+  plan->num_pairs = collector.num_pairs();
+  FE_RETURN_IF_ERROR(plan->unique_idx.Allocate(plan->num_pairs));
+  const Span<const int64_t> used_ids = {ids.data(), plan->num_pairs};
+  const Span<int32_t> unique_idx = plan->unique_idx.span();
+  FE_RETURN_IF_ERROR(in.ids_are_positions
+                         ? NumberPositions(used_ids, num_rows, unique_idx, &plan->unique)
+                         : PlanUnique(exec, used_ids, unique_idx, &plan->unique));
+  const int64_t num_unique = plan->unique.num_unique;
+  plan->is_grouped = !IsSmallGrad<T>(plan->num_pairs, num_unique, plan->dim, max_norm);
+  if (!plan->is_grouped) return Status();
+  return GroupByUnique(plan->unique_idx.span(), num_unique, &plan->by_unique);
+}
+
+template <typename T>
+Status FindTableColumns(const GroupGradInput<T>& in, const std::vector<PairOrder>& orders,
+                        std::vector<TableColumns>* tables) {
+  tables->resize(static_cast<size_t>(in.num_tables));
+  for (int64_t c = 0; c < in.columns.size; ++c) {
+    TableColumns& table = (*tables)[static_cast<size_t>(in.table_of_column[c])];
+    table.columns.push_back(c);
+    const int64_t max_pairs =
+        PairCollector<T>::MaxPairs(in.columns[c], orders[static_cast<size_t>(c)]);
+    if (__builtin_add_overflow(table.max_pairs, max_pairs, &table.max_pairs)) {
+      return ResourceExhausted("too many ids; use a smaller batch");
+    }
+  }
+  for (const TableColumns& table : *tables) FE_RETURN_IF_ERROR(CheckNumPairs(table.max_pairs));
+  return Status();
+}
+
+// Cuts the sums of ids with many pairs.
+template <typename T>
+Status PlanParts(GroupGradPlan<T>* plan) {
+  int64_t num_sums = 0;
+  for (size_t t = 0; t < plan->tables.size(); ++t) {
+    const TableGradPlan<T>& table = plan->tables[t];
+    if (!table.is_grouped || !table.limits.empty()) continue;
+    for (int64_t u = 0; u < table.unique.num_unique; ++u) {
+      const int64_t end = table.by_unique.end(u);
+      int64_t begin = table.by_unique.begin(u);
+      if (end - begin <= 2 * kPartPairs) continue;
+      for (; begin < end; begin += kPartPairs, num_sums += table.dim) {
+        const int64_t part_end = std::min(end, begin + kPartPairs);
+        plan->parts.push_back({static_cast<int64_t>(t), u, begin, part_end, num_sums});
+      }
+    }
+  }
+  return plan->sums.Allocate(num_sums);
+}
+
+template <typename T>
+class TableGradient {
+ public:
+  using C = ComputeType<T>;
+
+  TableGradient(const TableGradPlan<T>& plan, const TableGrad<T>& out) : plan_(plan), out_(out) {}
+
+  // All of a small table: additions to memory that stays in the cache.
+  FE_INLINE void AddPairByPair() const {
+    const int64_t dim = plan_.dim;
+    std::memset(out_.rows_grad, 0, static_cast<size_t>(plan_.unique.num_unique * dim) * sizeof(T));
+    ForEachBlock(dim, [&](auto width_constant, int64_t offset, int64_t width) FE_INLINE_LAMBDA {
+      constexpr int64_t kWidth = decltype(width_constant)::value;
+      for (int64_t k = 0; k < plan_.num_pairs; ++k) {
+        // Gradients of columns side by side are far apart: the hardware does not see it coming.
+        if (k + kPrefetchDistance < plan_.num_pairs) {
+          const T* ahead = plan_.pairs.span()[k + kPrefetchDistance].grad;
+          if (ahead) PrefetchRow(ahead + offset, width * static_cast<int64_t>(sizeof(T)));
+        }
+        const PairGrad<T>& pair = plan_.pairs.span()[k];
+        if (pair.grad == nullptr) continue;
+        T* row_grad = out_.rows_grad + plan_.unique_idx.span()[k] * dim;
+        AddScaled<kWidth>(pair.factor, pair.grad + offset, width, row_grad + offset);
+      }
+    });
+  }
+
+  // Rows of the unique ids [begin, end) of a grouped table, those in parts excepted.
+  FE_INLINE void Compute(int64_t begin, int64_t end) const {
+    const PairGroups& groups = plan_.by_unique;
+    const int64_t last = groups.end(end - 1);
+    for (int64_t u = begin; u < end; ++u) {
+      const PairRange range{groups.begin(u), groups.end(u), last};
+      T* row_grad = out_.rows_grad + u * plan_.dim;
+      if (!plan_.limits.empty()) {
+        StoreClipped(plan_.unique.unique_ids.span()[u], range, row_grad);
+      } else if (range.end - range.begin <= 2 * kPartPairs) {
+        StoreRowGrad<T>({}, plan_.dim, range, PairOf(), row_grad);
+      }
+    }
+  }
+
+  FE_INLINE void AddPart(int64_t begin, int64_t end, C* part) const {
+    StoreRowGrad<C>({}, plan_.dim, {begin, end, end}, PairOf(), part);
+  }
+
+ private:
+  auto PairOf() const {
+    return [this](int64_t i)
+               FE_INLINE_LAMBDA { return plan_.pairs.span()[plan_.by_unique.pair(i)]; };
+  }
+
+  // Columns may clip the same embedding to different norms: their pairs follow each other.
+  FE_INLINE void StoreClipped(int64_t id, const PairRange& range, T* row_grad) const {
+    const int64_t dim = plan_.dim;
+    const T* embedding = plan_.table + id * dim;
+    const auto pair_of = PairOf();
+    // No blocks of known widths: with them this rare case is most of what is compiled.
+    for (int64_t offset = 0; offset < dim; offset += kBlockWidth) {
+      const int64_t width = std::min(dim - offset, kBlockWidth);
+      C sums[kBlockWidth] = {};
+      int64_t begin = range.begin;
+      for (const auto& limit : plan_.limits) {
+        int64_t end = begin;
+        while (end < range.end && plan_.by_unique.pair(end) < limit.end) ++end;
+        if (begin == end) continue;
+        const PairRange of_column{begin, end, end};
+        const auto clip = MakeClipGrad(embedding, dim, limit.max_norm, of_column, pair_of);
+        C column_sums[kBlockWidth] = {};
+        AddPairs<0>(of_column, pair_of, dim, offset, column_sums);
+        if (clip.embedding) {
+          AddScaled<0>(-clip.projection, embedding + offset, width, column_sums);
+        }
+        AddScaled<0>(clip.scale, column_sums, width, sums);
+        begin = end;
+      }
+      StoreScaled<0>(C{1}, sums, width, row_grad + offset);
+    }
+  }
+
+  const TableGradPlan<T>& plan_;
+  const TableGrad<T>& out_;
+};
+
+// The first unique id at or after this position of its pairs and ids: see RowAtPosition.
+int64_t UniqueAtPosition(const PairGroups& groups, int64_t num_unique, int64_t position) {
+  int64_t low = 0, high = num_unique;
+  while (low < high) {
+    const int64_t u = low + (high - low) / 2;
+    if (u + groups.end(u) < position) {
+      low = u + 1;
+    } else {
+      high = u;
+    }
+  }
+  return low;
+}
+
+template <typename T>
+void RunSmallTables(const CpuExec& exec, const GroupGradPlan<T>& plan,
+                    Span<const TableGrad<T>> grads) {
+  std::vector<size_t> small;
+  int64_t num_values = 0;
+  for (size_t t = 0; t < plan.tables.size(); ++t) {
+    if (plan.tables[t].is_grouped) continue;
+    small.push_back(t);
+    num_values += plan.tables[t].num_pairs * (8 + plan.tables[t].dim);
+  }
+  const int64_t num_small = static_cast<int64_t>(small.size());
+  const int64_t table_ns = num_values / (4 * std::max<int64_t>(num_small, 1));
+  exec.ParallelFor(num_small, table_ns, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const size_t t = small[static_cast<size_t>(i)];
+      const TableGradient<T> gradient(plan.tables[t], grads[static_cast<int64_t>(t)]);
+      if constexpr (std::is_same_v<T, ComputeType<T>>) {
+        WithSimd([&]() FE_INLINE_LAMBDA { gradient.AddPairByPair(); });
+      }
+    }
+  });
+}
+
+template <typename T>
+void RunGroupedTables(const CpuExec& exec, const GroupGradPlan<T>& plan,
+                      Span<const TableGrad<T>> grads) {
+  ColumnWork work;
+  int64_t max_dim = 0;
+  for (const TableGradPlan<T>& table : plan.tables) {
+    const bool has_work = table.is_grouped && table.dim > 0;
+    (void)work.Add(has_work ? table.num_pairs + table.unique.num_unique : 0);  // both < 2^31
+    max_dim = std::max(max_dim, table.dim);
+  }
+  exec.ParallelFor(work.total(), 4 + max_dim / 8, [&](int64_t begin, int64_t end) {
+    work.ForEach(begin, end, [&](int64_t t, int64_t first, int64_t last) {
+      const TableGradPlan<T>& table = plan.tables[static_cast<size_t>(t)];
+      const int64_t num_unique = table.unique.num_unique;
+      const int64_t first_id = UniqueAtPosition(table.by_unique, num_unique, first);
+      const int64_t end_id = UniqueAtPosition(table.by_unique, num_unique, last);
+      if (first_id == end_id) return;
+      const TableGradient<T> gradient(table, grads[t]);
+      WithSimd([&]() FE_INLINE_LAMBDA { gradient.Compute(first_id, end_id); });
+    });
+  });
+}
+
+template <typename T>
+void RunParts(const CpuExec& exec, GroupGradPlan<T>* plan, Span<const TableGrad<T>> grads) {
+  using C = ComputeType<T>;
+  const auto& parts = plan->parts;
+  exec.ParallelFor(
+      static_cast<int64_t>(parts.size()), 16 * kPartPairs, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const auto& part = parts[static_cast<size_t>(i)];
+          const TableGradient<T> gradient(plan->tables[static_cast<size_t>(part.table)],
+                                          grads[part.table]);
+          C* sums = plan->sums.data() + part.sums;
+          WithSimd([&]() FE_INLINE_LAMBDA { gradient.AddPart(part.begin, part.end, sums); });
+        }
+      });
+  for (size_t i = 0; i < parts.size();) {
+    const auto& first = parts[i];
+    const int64_t dim = plan->tables[static_cast<size_t>(first.table)].dim;
+    C* sums = plan->sums.data() + first.sums;
+    for (++i; i < parts.size() && parts[i].table == first.table && parts[i].unique == first.unique;
+         ++i) {
+      const C* part = plan->sums.data() + parts[i].sums;
+      for (int64_t d = 0; d < dim; ++d) sums[d] += part[d];
+    }
+    T* row_grad = grads[first.table].rows_grad + first.unique * dim;
+    for (int64_t d = 0; d < dim; ++d) Store(sums[d], &row_grad[d]);
+  }
+}
+
+}  // namespace
+
+template <typename T>
+Status PlanGroupLookupGrad(const CpuExec& exec, const GroupGradInput<T>& in,
+                           GroupGradPlan<T>* plan) {
+  std::vector<PairOrder> orders;
+  FE_RETURN_IF_ERROR(CheckColumns(exec, in.columns, &orders));
+  std::vector<TableColumns> tables;
+  FE_RETURN_IF_ERROR(FindTableColumns(in, orders, &tables));
+  plan->tables.resize(tables.size());
+  std::vector<int64_t> sizes;
+  for (const TableColumns& table : tables) sizes.push_back(table.max_pairs);
+  FE_RETURN_IF_ERROR(
+      RunTasks(exec, AsSpan(sizes), kManyPairs, kPairNs, [&](const CpuExec& table_exec, int64_t t) {
+        const size_t table = static_cast<size_t>(t);
+        return PlanTable(table_exec, in, orders, tables[table], &plan->tables[table]);
+      }));
+  return PlanParts(plan);
+}
+
+template <typename T>
+void RunGroupLookupGrad(const CpuExec& exec, GroupGradPlan<T>* plan,
+                        Span<const TableGrad<T>> grads) {
+  for (int64_t t = 0; t < grads.size; ++t) {
+    if (grads[t].unique_ids == nullptr) continue;
+    const UniquePlan<int64_t>& unique = plan->tables[static_cast<size_t>(t)].unique;
+    std::copy_n(unique.unique_ids.span().begin(), unique.num_unique, grads[t].unique_ids);
+  }
+  RunSmallTables(exec, *plan, grads);
+  RunGroupedTables(exec, *plan, grads);
+  RunParts(exec, plan, grads);
+}
+
+#define FE_INSTANTIATE(T)                                                       \
+  template Status PlanGroupLookupGrad(const CpuExec&, const GroupGradInput<T>&, \
+                                      GroupGradPlan<T>*);                       \
+  template void RunGroupLookupGrad(const CpuExec&, GroupGradPlan<T>*, Span<const TableGrad<T>>);
+FE_FOR_EACH_VALUE_TYPE(FE_INSTANTIATE)
+#undef FE_INSTANTIATE
+
+}  // namespace fused_embedding

@@ -1,0 +1,71 @@
+// A grouped lookup in tables that are read by key: each table is asked once for each of its keys,
+// and what it answers, rows without gaps, is the table of a grouped lookup by position.
+//
+//   columns of one table: ids [7, -1, 3] of rows [0, 0, 2], default_id 5; and ids [3, 9]
+//   keys [7, 3, 5, 9]   counts [1, 2, 0, 1]   positions [0, -1, 1] and [1, 3]
+//   default_positions 2 and -1
+//
+// Keys are in the order of their first occurrence, column after column, a default id behind the
+// ids of its column. A default id is a key where there is a row to fill, and filling is no
+// occurrence.
+
+#ifndef FUSED_EMBEDDING_CORE_LOOKUP_GROUP_TABLE_GROUP_LOOKUP_H_
+#define FUSED_EMBEDDING_CORE_LOOKUP_GROUP_TABLE_GROUP_LOOKUP_H_
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "tf_ops/core/base/buffer.h"
+#include "tf_ops/core/lookup/group/group_column.h"
+#include "tf_ops/core/lookup/stages/unique.h"
+#include "tf_ops/core/table/embedding_table.h"
+
+namespace fused_embedding {
+
+template <typename T>
+struct GroupKeysInput {
+  Span<const GroupColumn<T>> columns;   // whose ids are keys; their tables are not looked at
+  Span<const int64_t> table_of_column;  // [num_columns], each in [0, num_tables)
+  Span<const Span<int32_t>> positions;  // [num_columns] outputs, [nnz] each
+  int64_t num_tables = 0;
+};
+
+struct TableKeys {
+  UniquePlan<int64_t> unique;
+  Buffer<int32_t> counts;  // [num_unique] occurrences
+
+  Span<const int64_t> keys() const { return {unique.unique_ids.span().data, unique.num_unique}; }
+};
+
+struct GroupKeys {
+  std::vector<TableKeys> tables;
+  std::vector<PairOrder> orders;           // of each column's pairs
+  std::vector<int32_t> default_positions;  // of each column; -1: it fills no row
+};
+
+// Checks the columns and finds the keys of each table. Writes `positions`, -1 where a pair was
+// dropped.
+template <typename T>
+Status FindGroupKeys(const CpuExec& exec, const GroupKeysInput<T>& in, GroupKeys* keys);
+
+// A column as one of positions in the rows `table` [num_keys, dim] that were found.
+template <typename T>
+GroupColumn<T> PositionColumn(const GroupColumn<T>& column, IdSpan positions,
+                              int64_t default_position, const T* table, int64_t num_keys);
+
+struct TableLookup {
+  EmbeddingTable* table = nullptr;
+  bool insert = false;  // FindOrInsert, else Find
+  LookupInput in;
+  LookupOutput out;
+};
+
+// Looks keys up in several tables, and calls `use` for each while its rows are in the cache. After
+// an error the others may have been looked up.
+Status LookUpTables(const CpuExec& exec, Span<TableLookup> lookups,
+                    const std::function<void(const CpuExec& exec, int64_t table)>& use);
+
+}  // namespace fused_embedding
+
+#endif  // FUSED_EMBEDDING_CORE_LOOKUP_GROUP_TABLE_GROUP_LOOKUP_H_

@@ -1,0 +1,55 @@
+// THE list of combiners: how the embeddings e of a row become one vector, w being their weights.
+
+#ifndef FUSED_EMBEDDING_CORE_LOOKUP_ROWS_COMBINER_H_
+#define FUSED_EMBEDDING_CORE_LOOKUP_ROWS_COMBINER_H_
+
+#include <cmath>
+#include <string>
+
+#include "tf_ops/core/base/dtype.h"
+#include "tf_ops/core/base/status.h"
+
+namespace fused_embedding {
+
+enum class Combiner {
+  kSum,    // sum(w e)
+  kMean,   // sum(w e) / sum(w)
+  kSqrtn,  // sum(w e) / sqrt(sum(w^2))
+};
+
+inline Status ParseCombiner(const std::string& name, Combiner* combiner) {
+  if (name == "sum") {
+    *combiner = Combiner::kSum;
+  } else if (name == "mean") {
+    *combiner = Combiner::kMean;
+  } else if (name == "sqrtn") {
+    *combiner = Combiner::kSqrtn;
+  } else {
+    return InvalidArgument("combiner must be sum, mean or sqrtn, got ", name);
+  }
+  return Status();
+}
+
+// What a row adds up before its denominator is taken.
+template <typename C>
+FE_INLINE C DenominatorTerm(Combiner combiner, C weight) {
+  return combiner == Combiner::kSqrtn ? weight * weight : weight;
+}
+
+// 1 / denominator for the sum of a row's terms. A zero denominator gives 0, as tf.math.div_no_nan.
+template <typename C>
+FE_INLINE C RowScale(Combiner combiner, C sum_of_terms) {
+  if (combiner == Combiner::kSum) return 1;
+  if (sum_of_terms == 0) return 0;
+  return 1 / (combiner == Combiner::kSqrtn ? std::sqrt(sum_of_terms) : sum_of_terms);
+}
+
+// What max_norm multiplies a row of this norm by. Source: tf.clip_by_norm.
+template <typename C>
+FE_INLINE C ClipScale(C norm, C max_norm) {
+  return norm > max_norm ? max_norm / norm : C{1};
+}
+
+}  // namespace fused_embedding
+
+#endif  // FUSED_EMBEDDING_CORE_LOOKUP_ROWS_COMBINER_H_

@@ -1,0 +1,134 @@
+#include "tf_ops/core/lookup/rows/pairs.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace fused_embedding {
+namespace {
+
+// Counting sort. `keys` must lie in [0, num_groups).
+template <typename Keys>
+Status GroupPairs(const Keys& keys, int64_t num_groups, PairGroups* groups) {
+  if (num_groups == std::numeric_limits<int64_t>::max()) {
+    return ResourceExhausted("cannot group ids into ", num_groups, " rows; use a smaller batch");
+  }
+  FE_RETURN_IF_ERROR(groups->splits.Allocate(num_groups + 1));
+  const Span<int32_t> splits = groups->splits.span();
+  std::fill(splits.begin(), splits.end(), 0);
+  bool is_sorted = true;
+  for (int64_t i = 0; i < keys.size; ++i) {
+    is_sorted &= i == 0 || keys[i - 1] <= keys[i];
+    ++splits[keys[i] + 1];
+  }
+  for (int64_t group = 0; group < num_groups; ++group) splits[group + 1] += splits[group];
+  groups->is_identity = is_sorted;
+  if (is_sorted) return Status();
+
+  FE_RETURN_IF_ERROR(groups->order.Allocate(keys.size));
+  const Span<int32_t> order = groups->order.span();
+  // splits[group] serves as the group's write position, which leaves it at the group's end ...
+  for (int64_t i = 0; i < keys.size; ++i) order[splits[keys[i]]++] = static_cast<int32_t>(i);
+  // ... so that the splits have moved by one group.
+  for (int64_t group = num_groups; group > 0; --group) splits[group] = splits[group - 1];
+  splits[0] = 0;
+  return Status();
+}
+
+}  // namespace
+
+Status BadPermutation(int64_t entry, int64_t shard, int64_t position, bool occurs_twice) {
+  return InvalidArgument("partition_permutation[", entry, "] = (", shard, ", ", position,
+                         occurs_twice ? ") occurs twice" : ") is no row of emb_shards",
+                         "; pass the one that PartitionWithPermutation returned");
+}
+
+Status RowDecreases(const char* name, int64_t position, int64_t row, int64_t previous) {
+  return InvalidArgument("rows must be non-negative and non-decreasing, but ", name, "[", position,
+                         ", 0] = ", row, " follows ", previous, "; call tf.sparse.reorder first");
+}
+
+Status CheckNumPairs(int64_t num_pairs) {
+  if (num_pairs <= std::numeric_limits<int32_t>::max()) return Status();
+  return InvalidArgument("at most ", std::numeric_limits<int32_t>::max(),
+                         " ids can be looked up at once, got ", num_pairs, "; use a smaller batch");
+}
+
+Status NoSuchUnique(int64_t position, int64_t unique, int64_t num_unique) {
+  return InvalidArgument("unique_idxs[", position, "] = ", unique, " is outside [0, ", num_unique,
+                         "), the number of embeddings");
+}
+
+Status NoSuchRowId(const char* name, int64_t position, int64_t row, int64_t num_rows) {
+  return InvalidArgument(name, "[", position, ", 0] = ", row,
+                         " is outside [0, num_rows = ", num_rows,
+                         "); num_rows is sp_dense_shape[0]");
+}
+
+template <typename T>
+Status CheckPairSizes(const Pairs<T>& pairs) {
+  if (pairs.unique_idx.size != pairs.num_pairs()) {
+    return InvalidArgument("unique_idxs must have one entry for each of the ", pairs.num_pairs(),
+                           " rows of the indices, but has ", pairs.unique_idx.size);
+  }
+  if (!pairs.weights.empty() && pairs.weights.size != pairs.num_pairs()) {
+    return InvalidArgument("there must be one weight for each of the ", pairs.num_pairs(),
+                           " ids, got ", pairs.weights.size);
+  }
+  if (!pairs.is_zero_row.empty() && pairs.is_zero_row.size != pairs.num_rows) {
+    return InvalidArgument("is_row_empty must have one entry for each of the ", pairs.num_rows,
+                           " rows, but has ", pairs.is_zero_row.size);
+  }
+  return CheckNumPairs(pairs.num_pairs());
+}
+
+template <typename T>
+Status CheckPairs(const Pairs<T>& pairs) {
+  FE_RETURN_IF_ERROR(CheckPairSizes(pairs));
+  for (int64_t i = 0; i < pairs.unique_idx.size; ++i) {
+    const int64_t u = pairs.unique_idx[i];
+    if (u < 0 || u >= pairs.rows.size) return NoSuchUnique(i, u, pairs.rows.size);
+  }
+  return Status();
+}
+
+Status CheckRowIds(const RowIds& row_ids, int64_t num_rows) {
+  FE_RETURN_IF_ERROR(CheckNumPairs(row_ids.size));
+  for (int64_t i = 0; i < row_ids.size; ++i) {
+    if (row_ids[i] < 0 || row_ids[i] >= num_rows) {
+      return NoSuchRowId(row_ids.name, i, row_ids[i], num_rows);
+    }
+  }
+  return Status();
+}
+
+Status GroupByRow(const RowIds& row_ids, int64_t num_rows, PairGroups* groups) {
+  return GroupPairs(row_ids, num_rows, groups);
+}
+
+Status GroupByUnique(Span<const int32_t> unique_idx, int64_t num_unique, PairGroups* groups) {
+  return GroupPairs(unique_idx, num_unique, groups);
+}
+
+template <typename T>
+Status RowScales(const Pairs<T>& pairs, Buffer<ComputeType<T>>* scale) {
+  using C = ComputeType<T>;
+  FE_RETURN_IF_ERROR(scale->Allocate(pairs.num_rows));
+  const Span<C> scales = scale->span();
+  std::fill(scales.begin(), scales.end(), C{0});
+  for (int64_t k = 0; k < pairs.num_pairs(); ++k) {
+    scales[pairs.row_ids[k]] += DenominatorTerm(pairs.combiner, pairs.weight(k));
+  }
+  for (int64_t row = 0; row < pairs.num_rows; ++row) {
+    scales[row] = pairs.IsZeroRow(row) ? C{0} : RowScale(pairs.combiner, scales[row]);
+  }
+  return Status();
+}
+
+#define FE_INSTANTIATE(T)                          \
+  template Status CheckPairSizes(const Pairs<T>&); \
+  template Status CheckPairs(const Pairs<T>&);     \
+  template Status RowScales(const Pairs<T>&, Buffer<ComputeType<T>>*);
+FE_FOR_EACH_VALUE_TYPE(FE_INSTANTIATE)
+#undef FE_INSTANTIATE
+
+}  // namespace fused_embedding
