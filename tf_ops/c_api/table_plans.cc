@@ -67,7 +67,7 @@ Status FindTableKeys(const CpuExec& cpu, const TableGroup<T>& group,
   std::vector<Span<int32_t>> spans;
   for (const GroupColumn<T>& column : group.input.columns) {
     positions->emplace_back();
-    FE_RETURN_IF_ERROR(positions->back().Allocate(column.nnz()));
+    FE_RETURN_IF_ERROR(positions->back().Allocate(column.num_pairs()));
     spans.push_back(positions->back().span());
   }
   GroupKeysInput<T> in;

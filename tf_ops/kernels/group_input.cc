@@ -82,10 +82,10 @@ Status ReadGroupWeights(OpKernelContext* ctx, const GroupAttrs& attrs,
     const int64_t c = attrs.weighted_columns[i];
     auto& column = in->columns[static_cast<size_t>(c)];
     const Tensor& of_column = weights[static_cast<int>(i)];
-    if (of_column.dims() != 1 || of_column.NumElements() != column.nnz()) {
+    if (of_column.dims() != 1 || of_column.NumElements() != column.ids.size) {
       return InColumn(
           c,
-          InvalidArgument("sp_weights must hold one weight for each of the ", column.nnz(),
+          InvalidArgument("sp_weights must hold one weight for each of the ", column.ids.size,
                           " ids, got shape ", of_column.shape().DebugString()),
           column.name);
     }
@@ -234,7 +234,7 @@ Status ReadGroup(OpKernelContext* ctx, const GroupAttrs& attrs, const WeightRead
     FE_RETURN_IF_ERROR(InColumn(c, ReadNumRows(dense_shapes[c], &column.num_rows), column.name));
     column.ids = InputIds(values[c]);
     const int64_t stride = indices[c].dims() == 2 ? indices[c].dim_size(1) : 1;
-    column.row_ids = {InputSpan<int64_t>(indices[c]).data, column.nnz(), stride, "sp_indices"};
+    column.row_ids = {InputSpan<int64_t>(indices[c]).data, column.ids.size, stride, "sp_indices"};
   }
   return ReadGroupWeights(ctx, attrs, read_weights, in);
 }

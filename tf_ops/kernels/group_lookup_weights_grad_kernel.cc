@@ -19,7 +19,7 @@ class CpuGroupLookupWeightsGrad : public CpuGroup<T> {
     for (const WeightsOutput& output : outputs) {
       const int64_t c = static_cast<int64_t>(output.column);
       Buffer<C> values;
-      FE_RETURN_IF_ERROR(values.Allocate(columns[c].nnz()));
+      FE_RETURN_IF_ERROR(values.Allocate(columns[c].num_pairs()));
       FE_RETURN_IF_ERROR(GroupLookupWeightsGrad(this->exec(), columns[c], grads[c], values.span()));
       StoreWeights<C>(values.span(), output.tensor);
     }

@@ -35,8 +35,8 @@ class GroupLookupWeightsGradOp final : public GroupOp<Core, T, kAreVariables> {
       const size_t c = static_cast<size_t>(column);
       const int index = static_cast<int>(outputs.size());
       outputs.push_back({c, nullptr});
-      OP_REQUIRES_OK(ctx,
-                     AllocateOutput(ctx, index, {in.columns[c].nnz()}, &outputs.back().tensor));
+      OP_REQUIRES_OK(
+          ctx, AllocateOutput(ctx, index, {in.columns[c].num_pairs()}, &outputs.back().tensor));
     }
     FE_REQUIRES_OK(ctx, core->Run(in.span(), AsSpan(grads), outputs));
   }

@@ -90,7 +90,7 @@ class TableGroupLookupOp final : public tensorflow::OpKernel {
     const int num_columns = static_cast<int>(attrs_.num_columns());
     for (int c = 0; c < num_columns; ++c) {
       Tensor* positions = nullptr;
-      const int64_t nnz = lookup->in.columns[static_cast<size_t>(c)].nnz();
+      const int64_t nnz = lookup->in.columns[static_cast<size_t>(c)].num_pairs();
       TF_RETURN_IF_ERROR(AllocateOutput(ctx, first_positions + c, {nnz}, &positions));
       lookup->positions.push_back(OutputSpan<int32_t>(positions));
     }

@@ -54,20 +54,20 @@ FE_INLINE uint32_t ScanPairs(const GroupColumn<T>& column, int64_t begin, int64_
 
 template <typename T>
 Status CheckSizes(const GroupColumn<T>& column) {
-  if (column.row_ids.size != column.nnz()) {
-    return InvalidArgument("there must be one row for each of the ", column.nnz(), " ids, got ",
+  if (column.row_ids.size != column.ids.size) {
+    return InvalidArgument("there must be one row for each of the ", column.ids.size, " ids, got ",
                            column.row_ids.size);
   }
-  if (!column.weights.empty() && column.weights.size != column.nnz()) {
-    return InvalidArgument("there must be one weight for each of the ", column.nnz(), " ids, got ",
-                           column.weights.size);
+  if (!column.weights.empty() && column.weights.size != column.ids.size) {
+    return InvalidArgument("there must be one weight for each of the ", column.ids.size,
+                           " ids, got ", column.weights.size);
   }
   return Status();
 }
 
 template <typename T>
 Status CheckIds(const GroupColumn<T>& column) {
-  for (int64_t i = 0; i < column.nnz(); ++i) {
+  for (int64_t i = 0; i < column.num_pairs(); ++i) {
     const int64_t id = column.ids[i];
     if ((id >= 0 && id < column.table_rows) || !column.IsKept(i)) continue;
     return NoSuchRow(id, i, column.table_rows);
@@ -119,8 +119,9 @@ Status CheckColumnSizes(Span<const GroupColumn<T>> columns) {
   ColumnWork work;
   for (int64_t c = 0; c < columns.size; ++c) {
     FE_RETURN_IF_ERROR(InColumn(c, CheckSizes(columns[c]), columns[c].name));
-    FE_RETURN_IF_ERROR(InColumn(c, CheckNumPairs(columns[c].nnz()), columns[c].name));
-    if (!work.Add(columns[c].nnz())) return ResourceExhausted("too many ids; use a smaller batch");
+    FE_RETURN_IF_ERROR(InColumn(c, CheckNumPairs(columns[c].num_pairs()), columns[c].name));
+    if (!work.Add(columns[c].num_pairs()))
+      return ResourceExhausted("too many ids; use a smaller batch");
   }
   return Status();
 }
@@ -130,7 +131,7 @@ Status CheckColumns(const CpuExec& exec, Span<const GroupColumn<T>> columns,
                     std::vector<PairOrder>* orders) {
   FE_RETURN_IF_ERROR(CheckColumnSizes(columns));
   ColumnWork work;
-  for (const GroupColumn<T>& column : columns) (void)work.Add(column.nnz());  // was checked
+  for (const GroupColumn<T>& column : columns) (void)work.Add(column.num_pairs());  // was checked
   std::vector<std::atomic<uint32_t>> seen(static_cast<size_t>(columns.size));
   exec.ParallelFor(work.total(), 1, [&](int64_t begin, int64_t end) {
     work.ForEach(begin, end, [&](int64_t c, int64_t first, int64_t last) {
@@ -145,7 +146,7 @@ Status CheckColumns(const CpuExec& exec, Span<const GroupColumn<T>> columns,
     FE_RETURN_IF_ERROR(InColumn(c, CheckSeen(columns[c], bits), columns[c].name));
     PairOrder order;
     order.is_sorted = !(bits & kDecreasingRow);
-    order.is_one_hot = !(bits & kNotOneHot) && columns[c].nnz() == columns[c].num_rows;
+    order.is_one_hot = !(bits & kNotOneHot) && columns[c].num_pairs() == columns[c].num_rows;
     order.keeps_all = !(bits & kPrunedWeight) && !(columns[c].prune && (bits & kNegativeId));
     orders->push_back(order);
   }
@@ -155,7 +156,7 @@ Status CheckColumns(const CpuExec& exec, Span<const GroupColumn<T>> columns,
 template <typename T>
 void FindEmptyRows(const GroupColumn<T>& column, Span<bool> is_row_empty) {
   std::fill(is_row_empty.begin(), is_row_empty.end(), true);
-  for (int64_t i = 0; i < column.nnz(); ++i) {
+  for (int64_t i = 0; i < column.num_pairs(); ++i) {
     if (column.IsKept(i)) is_row_empty[column.row_ids[i]] = false;
   }
 }

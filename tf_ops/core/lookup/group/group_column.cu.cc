@@ -42,7 +42,7 @@ __global__ void CountPairsKernel(const GpuColumn<T>* __restrict__ columns, int64
                                  int32_t* counts) {
   const GpuColumn<T>& of_block = ItemOfBlock(columns, num_columns, &GpuColumn<T>::pair_blocks);
   of_block.ForEachPair([&](int64_t i) {
-    if (!IsUsable(of_block.column, i)) return;
+    if (!of_block.column.Exists(i)) return;
     atomicAdd(counts + of_block.first_row + of_block.column.row_ids[i], 1);
   });
 }
@@ -120,10 +120,10 @@ Status LayOutColumns(Span<const GroupColumn<T>> columns, LaidOutColumns<T>* laid
     added.column = column;
     added.first_pair = laid_out->num_pairs;
     added.first_row = laid_out->num_rows;
-    added.pair_blocks = TakeBlocks(column.nnz(), kItemsPerBlock, &laid_out->num_pair_blocks);
+    added.pair_blocks = TakeBlocks(column.num_pairs(), kItemsPerBlock, &laid_out->num_pair_blocks);
     added.row_blocks = TakeBlocks(column.num_rows, kItemsPerBlock, &laid_out->num_row_blocks);
     laid_out->columns.push_back(added);
-    laid_out->num_pairs += column.nnz();
+    laid_out->num_pairs += column.num_pairs();
     if (__builtin_add_overflow(laid_out->num_rows, column.num_rows, &laid_out->num_rows) ||
         laid_out->num_rows >= kMaxRows) {
       return ResourceExhausted("cannot make ", column.num_rows, " rows; use a smaller batch");
@@ -161,7 +161,7 @@ Status StartCheck(const GpuExec& exec, Span<const GroupColumn<T>> columns, Colum
   int64_t num_blocks = 0;
   for (size_t c = 0; c < scanned.size(); ++c) {
     scanned[c].column = columns[static_cast<int64_t>(c)];
-    scanned[c].pair_blocks = TakeBlocks(scanned[c].column.nnz(), kItemsPerBlock, &num_blocks);
+    scanned[c].pair_blocks = TakeBlocks(scanned[c].column.num_pairs(), kItemsPerBlock, &num_blocks);
   }
   check->reports.assign(scanned.size(), ColumnReport());
   DeviceBuffer<GpuColumn<T>> device_columns;
@@ -181,7 +181,7 @@ Status FinishCheck(const GpuExec& exec, Span<const GroupColumn<T>> columns,
     FE_RETURN_IF_ERROR(InColumn(c, CheckReport(exec, columns[c], report), columns[c].name));
     PairOrder order;
     order.is_sorted = !(report.seen & kDecreasingRow);
-    order.is_one_hot = !(report.seen & kNotOneHot) && columns[c].nnz() == columns[c].num_rows;
+    order.is_one_hot = !(report.seen & kNotOneHot) && columns[c].num_pairs() == columns[c].num_rows;
     order.keeps_all = !(report.seen & kPrunedPair);
     orders->push_back(order);
   }

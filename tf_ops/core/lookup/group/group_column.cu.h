@@ -33,15 +33,6 @@ template <typename T>
 Status FinishCheck(const GpuExec& exec, Span<const GroupColumn<T>> columns,
                    const ColumnCheck& check, std::vector<PairOrder>* orders);
 
-// Whether a pair counts, and where: false for one that CheckColumns refuses, too.
-template <typename T>
-FE_INLINE bool IsUsable(const GroupColumn<T>& column, int64_t pair) {
-  const uint64_t row = static_cast<uint64_t>(column.row_ids[pair]);
-  const uint64_t id = static_cast<uint64_t>(column.ids[pair]);
-  return row < static_cast<uint64_t>(column.num_rows) && column.IsKept(pair) &&
-         (column.ids_are_keys || id < static_cast<uint64_t>(column.table_rows));
-}
-
 // A column among others, whose pairs and rows are laid end to end.
 template <typename T>
 struct GpuColumn {
@@ -53,7 +44,7 @@ struct GpuColumn {
   // Calls body(pair), or body(row), for those that this thread has.
   template <typename Body>
   __device__ void ForEachPair(const Body& body) const {
-    ForEachItem(pair_blocks, column.nnz(), body);
+    ForEachItem(pair_blocks, column.num_pairs(), body);
   }
   template <typename Body>
   __device__ void ForEachRow(const Body& body) const {

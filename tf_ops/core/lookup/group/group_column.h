@@ -16,16 +16,10 @@
 namespace fused_embedding {
 
 template <typename T>
-struct GroupColumn {
-  IdSpan ids;                          // [nnz]
-  RowIds row_ids;                      // [nnz], each in [0, num_rows), any order
-  Span<const ComputeType<T>> weights;  // [nnz], or empty: all 1
-  int64_t num_rows = 0;
+struct GroupColumn : PairSource<T> {
+  IdSpan ids;                // [num_pairs]
   const T* table = nullptr;  // [table_rows, dim]
   int64_t table_rows = 0;
-  int64_t dim = 0;
-  Combiner combiner = Combiner::kMean;
-  double max_norm = -1;     // longer embeddings are scaled down to this L2 norm; negative: off
   int64_t default_id = -1;  // id of rows without ids; negative: they are zero
   bool prune = true;        // drop id < 0, and not (weight > 0) unless the combiner is sum
   bool fill = true;         // give rows without ids default_id
@@ -33,18 +27,24 @@ struct GroupColumn {
   bool ids_are_keys = false;
   const char* name = nullptr;  // what users call it; of errors, which else have its number
 
-  FE_INLINE int64_t nnz() const { return ids.size; }
   FE_INLINE bool fills_default() const { return fill && default_id >= 0; }
   // What a filled row looks up; the result is zero where default_id is negative.
   FE_INLINE int64_t filled_id() const { return default_id > 0 ? default_id : 0; }
-  FE_INLINE ComputeType<T> weight(int64_t pair) const {
-    return weights.empty() ? ComputeType<T>{1} : weights[pair];
-  }
   FE_INLINE PruneRule rule() const {
-    return {prune, prune && combiner != Combiner::kSum && !weights.empty()};
+    return {prune, prune && this->combiner != Combiner::kSum && !this->weights.empty()};
   }
-  FE_INLINE bool IsKept(int64_t pair) const { return rule().Keeps(ids[pair], weight(pair)); }
-  FE_INLINE const T* row(int64_t id) const { return table + id * dim; }
+  FE_INLINE bool IsKept(int64_t pair) const { return rule().Keeps(ids[pair], this->weight(pair)); }
+  // False for a pair that CheckColumns refuses, too.
+  FE_INLINE bool Exists(int64_t pair) const {
+    const uint64_t row = static_cast<uint64_t>(this->row_ids[pair]);
+    const uint64_t id = static_cast<uint64_t>(ids[pair]);
+    return row < static_cast<uint64_t>(this->num_rows) && IsKept(pair) &&
+           (ids_are_keys || id < static_cast<uint64_t>(table_rows));
+  }
+  FE_INLINE const T* row(int64_t pair) const { return row_of_id(ids[pair]); }
+  FE_INLINE const T* row_of_id(int64_t id) const { return table + id * this->dim; }
+  // A row that is not filled has no pairs.
+  FE_INLINE bool IsZeroRow(int64_t) const { return false; }
 };
 
 // What is known of a column's pairs after they were checked.

@@ -107,7 +107,7 @@ class ColumnCombiner {
                      const int64_t id = ids_[stop];
                      if (id < 0) continue;
                      ++count;
-                     AddScaled<kWidth>(C{1}, column_.row(id) + offset, width, sums);
+                     AddScaled<kWidth>(C{1}, column_.row_of_id(id) + offset, width, sums);
                    }
                    const C scale = RowScale(column_.combiner, static_cast<C>(count));
                    if (count > 0) StoreScaled<kWidth>(scale, sums, width, combined + offset);
@@ -133,15 +133,14 @@ class ColumnCombiner {
     if (i >= ids_.size) return;
     const int64_t id = ids_[Pair(i)];
     if (static_cast<uint64_t>(id) >= static_cast<uint64_t>(column_.table_rows)) return;
-    PrefetchRow(column_.row(id), column_.dim * static_cast<int64_t>(sizeof(T)));
+    PrefetchRow(column_.row_of_id(id), column_.dim * static_cast<int64_t>(sizeof(T)));
   }
 
   FE_INLINE void CombineRow(int64_t row, int64_t first, int64_t stop) const {
-    const Terms terms = AddTerms(first, stop);
+    const RowTerms<C> terms = AddTerms(first, stop);
     T* combined = out_.data + row * out_.stride;
     if (terms.count == 0) return StoreEmptyRow(combined);
-    // As tf.math.div_no_nan: a zero denominator gives 0 even for embeddings that are not finite.
-    const bool is_zero = column_.combiner != Combiner::kSum && terms.sum == 0;
+    const bool is_zero = HasZeroDenominator(column_.combiner, terms.sum);
     const C scale = RowScale(column_.combiner, terms.sum);
     ForEachBlock(column_.dim,
                  [&](auto width_constant, int64_t offset, int64_t width) FE_INLINE_LAMBDA {
@@ -151,22 +150,17 @@ class ColumnCombiner {
                      if (offset == 0) Prefetch(i + kPrefetchDistance);
                      const int64_t k = Pair(i);
                      if (is_zero || !IsKept(k)) continue;
-                     AddScaled<kWidth>(Factor(k), column_.row(ids_[k]) + offset, width, sums);
+                     AddScaled<kWidth>(Factor(k), column_.row_of_id(ids_[k]) + offset, width, sums);
                    }
                    StoreScaled<kWidth>(scale, sums, width, combined + offset);
                  });
   }
 
-  struct Terms {
-    int64_t count = 0;  // of the pairs that are left
-    C sum = 0;          // what RowScale makes the row's factor of
-  };
-
-  FE_INLINE Terms AddTerms(int64_t first, int64_t stop) const {
+  FE_INLINE RowTerms<C> AddTerms(int64_t first, int64_t stop) const {
     if (keeps_all_ && column_.weights.empty() && clip_scale_.empty()) {
       return {stop - first, static_cast<C>(stop - first)};
     }
-    Terms terms;
+    RowTerms<C> terms;
     for (int64_t i = first; i < stop; ++i) {
       const int64_t k = Pair(i);
       if (!IsKept(k)) continue;
@@ -183,7 +177,7 @@ class ColumnCombiner {
 
   FE_INLINE C ClipScaleOf(int64_t id) const {
     if (column_.max_norm < 0) return 1;
-    return ClipScale(L2Norm(column_.row(id), column_.dim), static_cast<C>(column_.max_norm));
+    return ClipScale(L2Norm(column_.row_of_id(id), column_.dim), static_cast<C>(column_.max_norm));
   }
 
   FE_INLINE void StoreEmptyRow(T* combined) const {
@@ -192,7 +186,7 @@ class ColumnCombiner {
       return;
     }
     const C clip_scale = ClipScaleOf(column_.default_id);
-    const T* embedding = column_.row(column_.default_id);
+    const T* embedding = column_.row_of_id(column_.default_id);
     for (int64_t d = 0; d < column_.dim; ++d) Store(clip_scale * Load(embedding[d]), &combined[d]);
   }
 
@@ -273,7 +267,7 @@ Status PlanGroupLookup(const std::vector<PairOrder>& orders, Span<const GroupCol
     of_column.order = orders[static_cast<size_t>(c)];
     // Rows of no values need no work, however many there are.
     const int64_t num_rows = column.dim == 0 ? 0 : column.num_rows;
-    const int64_t num_pairs = column.dim == 0 ? 0 : column.nnz();
+    const int64_t num_pairs = column.dim == 0 ? 0 : column.num_pairs();
     if (num_rows > std::numeric_limits<int64_t>::max() - num_pairs ||
         !plan->work.Add(num_rows + num_pairs)) {
       return ResourceExhausted("cannot make ", num_rows, " rows; use a smaller batch");
@@ -282,7 +276,7 @@ Status PlanGroupLookup(const std::vector<PairOrder>& orders, Span<const GroupCol
       FE_RETURN_IF_ERROR(GroupByRow(column.row_ids, column.num_rows, &of_column.by_row));
     }
     if (column.max_norm >= 0) {
-      FE_RETURN_IF_ERROR(of_column.clip_scale.Allocate(column.nnz()));
+      FE_RETURN_IF_ERROR(of_column.clip_scale.Allocate(column.num_pairs()));
     }
   }
   return Status();
@@ -306,7 +300,7 @@ void RunColumnLookup(const CpuExec& exec, const GroupColumn<T>& column,
                      typename GroupPlan<T>::Column* plan, const CombinedOut<T>& combined) {
   if (column.dim == 0) return;
   exec.ParallelFor(
-      column.num_rows + column.nnz(), PositionNs(column.dim),
+      column.num_rows + column.num_pairs(), PositionNs(column.dim),
       [&](int64_t begin, int64_t end) { CombinePositions(column, plan, combined, begin, end); });
 }
 

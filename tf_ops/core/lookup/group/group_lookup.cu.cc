@@ -34,8 +34,8 @@ __device__ void ClipOf(const ColumnRun<T>& run, ComputeType<T>* clip_scale) {
   const GroupColumn<T>& column = run.column;
   const Lanes lanes(run.num_lanes);
   const int64_t pair = lanes.GroupOf(run.clip_blocks);
-  if (pair >= column.nnz() || !column.IsKept(pair)) return;
-  const T* embedding = column.row(column.ids[pair]);
+  if (pair >= column.num_pairs() || !column.IsKept(pair)) return;
+  const T* embedding = column.row(pair);
   const ComputeType<T> scale = ClipScaleOf<kWidth>(lanes, embedding, column.dim, column.max_norm);
   if (lanes.lane == 0) clip_scale[run.first_pair + pair] = scale;
 }
@@ -60,7 +60,7 @@ __device__ void CopyRows(const ColumnRun<T>& run) {
   const T* rows[kRowsPerGroup];
 #pragma unroll
   for (int i = 0; i < kRowsPerGroup; ++i) {
-    rows[i] = first + i < column.num_rows ? column.row(column.ids[first + i]) : nullptr;
+    rows[i] = first + i < column.num_rows ? column.row(first + i) : nullptr;
   }
   for (int64_t offset = lanes.lane * kWidth; offset < column.dim; offset += lanes.size * kWidth) {
     RowVector<T, kWidth> vectors[kRowsPerGroup];
@@ -96,34 +96,26 @@ __device__ void CombineRow(const ColumnRun<T>& run, const ColumnGroups<T>& group
   const int32_t* splits = groups.splits + run.first_row + row;
   const Range range =
       run.is_one_hot ? Range{first_pair + row, first_pair + row + 1} : Range{splits[0], splits[1]};
-  C terms = 0;
-  int64_t count = 0;
-  for (int64_t i = range.begin; i < range.end; ++i) {
-    const int64_t k = pair(i);
-    if (!column.IsKept(k)) continue;
-    ++count;
-    terms += DenominatorTerm(column.combiner, column.weight(k));
-  }
+  const RowTerms<C> terms = TermsOf(column, range.begin, range.end, pair);
   T* out = run.out.data + row * run.out.stride;
-  if (count == 0) {
+  if (terms.count == 0) {
     const bool has_default = column.fills_default();
-    const T* embedding = has_default ? column.row(column.default_id) : nullptr;
+    const T* embedding = has_default ? column.row_of_id(column.default_id) : nullptr;
     const C scale =
         has_default ? ClipScaleOf<kWidth>(lanes, embedding, column.dim, column.max_norm) : C{0};
     const auto row_of = [&](int64_t) { return ScaledRow<T>{embedding, 1}; };
     StoreRowSum<kWidth>(lanes, column.dim, {0, 1}, row_of, scale, out);
     return;
   }
-  // As tf.math.div_no_nan: a zero denominator gives 0 even for embeddings that are not finite.
-  const bool is_zero = column.combiner != Combiner::kSum && terms == 0;
+  const bool is_zero = HasZeroDenominator(column.combiner, terms.sum);
   const auto row_of = [&](int64_t i) {
     const int64_t k = pair(i);
     if (!column.IsKept(k)) return ScaledRow<T>{};
     const C clip = column.max_norm >= 0 ? groups.clip_scale[first_pair + k] : C{1};
-    return ScaledRow<T>{column.row(column.ids[k]), column.weight(k) * clip};
+    return ScaledRow<T>{column.row(k), column.weight(k) * clip};
   };
   StoreRowSum<kWidth>(lanes, column.dim, {range.begin, is_zero ? range.begin : range.end}, row_of,
-                      RowScale(column.combiner, terms), out);
+                      RowScale(column.combiner, terms.sum), out);
 }
 
 template <int kWidth, typename T>
@@ -202,8 +194,8 @@ Status RunGroupLookup(const GpuExec& exec, Span<const GroupColumn<T>> columns,
                                  groups_per_block * kRowsPerGroup, &num_copy_blocks);
     run.combine_blocks =
         TakeBlocks(run.is_copy ? 0 : column.num_rows, groups_per_block, &num_combine_blocks);
-    run.clip_blocks =
-        TakeBlocks(column.max_norm < 0 ? 0 : column.nnz(), groups_per_block, &num_clip_blocks);
+    run.clip_blocks = TakeBlocks(column.max_norm < 0 ? 0 : column.num_pairs(), groups_per_block,
+                                 &num_clip_blocks);
   }
   DeviceBuffer<ColumnRun<T>> device_runs;
   DeviceBuffer<ComputeType<T>> clip_scale;

@@ -24,11 +24,11 @@ class PairCollector {
  public:
   using C = ComputeType<T>;
 
-  PairCollector(Span<int64_t> ids, Span<PairGrad<T>> pairs) : ids_(ids), pairs_(pairs) {}
+  PairCollector(Span<int64_t> ids, Span<ScaledRow<T>> pairs) : ids_(ids), pairs_(pairs) {}
 
   static int64_t MaxPairs(const GroupColumn<T>& column, const PairOrder& order) {
-    if (order.is_full() || !column.fill) return column.nnz();
-    return column.nnz() + (column.fills_default() ? column.num_rows : 1);
+    if (order.is_full() || !column.fill) return column.num_pairs();
+    return column.num_pairs() + (column.fills_default() ? column.num_rows : 1);
   }
 
   Status Add(const GroupColumn<T>& column, const PairOrder& order, const CombinedGrad<T>& grad) {
@@ -37,13 +37,13 @@ class PairCollector {
       return Status();
     }
     Buffer<C> scale;
-    FE_RETURN_IF_ERROR(RowScales(column, &scale));
-    for (int64_t i = 0; i < column.nnz(); ++i) {
+    // The scales of a sum are 1.
+    if (column.combiner != Combiner::kSum) FE_RETURN_IF_ERROR(RowScales(column, &scale));
+    for (int64_t i = 0; i < column.num_pairs(); ++i) {
       if (!column.IsKept(i)) continue;
       const int64_t row = column.row_ids[i];
       const C row_scale = column.combiner == Combiner::kSum ? C{1} : scale[row];
-      // A row whose denominator is zero passes no gradient, whatever it holds.
-      Append(column.ids[i], row_scale == 0 ? nullptr : grad.row(row), row_scale * column.weight(i));
+      Append(column.ids[i], {PassedBack(grad.row(row), row_scale), row_scale * column.weight(i)});
     }
     return order.is_full() || !column.fill ? Status() : AddFilled(column, grad);
   }
@@ -51,29 +51,16 @@ class PairCollector {
   int64_t num_pairs() const { return num_pairs_; }
 
  private:
-  void Append(int64_t id, const T* grad, C factor) {
+  void Append(int64_t id, const ScaledRow<T>& pair) {
     ids_[num_pairs_] = id;
-    pairs_[num_pairs_++] = {grad, factor};
+    pairs_[num_pairs_++] = pair;
   }
 
   // One unweighted id a row has factor 1, whatever the combiner.
   void AddOneHot(const GroupColumn<T>& column, const CombinedGrad<T>& grad) {
     column.ids.Visit([&](auto ids) {
-      for (int64_t i = 0; i < ids.size; ++i) Append(ids[i], grad.row(i), 1);
+      for (int64_t i = 0; i < ids.size; ++i) Append(ids[i], {grad.row(i), 1});
     });
-  }
-
-  static Status RowScales(const GroupColumn<T>& column, Buffer<C>* scale) {
-    if (column.combiner == Combiner::kSum) return Status();
-    FE_RETURN_IF_ERROR(scale->Allocate(column.num_rows));
-    const Span<C> scales = scale->span();
-    std::fill(scales.begin(), scales.end(), C{0});
-    for (int64_t i = 0; i < column.nnz(); ++i) {
-      if (!column.IsKept(i)) continue;
-      scales[column.row_ids[i]] += DenominatorTerm(column.combiner, column.weight(i));
-    }
-    for (C& terms : scales) terms = RowScale(column.combiner, terms);
-    return Status();
   }
 
   Status AddFilled(const GroupColumn<T>& column, const CombinedGrad<T>& grad) {
@@ -83,16 +70,16 @@ class PairCollector {
     for (int64_t row = 0; row < column.num_rows; ++row) {
       if (!is_row_empty[row]) continue;
       if (!column.fills_default()) {
-        Append(column.filled_id(), nullptr, 0);
+        Append(column.filled_id(), {});
         break;  // one is enough for a zero row
       }
-      Append(column.filled_id(), grad.row(row), 1);
+      Append(column.filled_id(), {grad.row(row), 1});
     }
     return Status();
   }
 
   Span<int64_t> ids_;
-  Span<PairGrad<T>> pairs_;
+  Span<ScaledRow<T>> pairs_;
   int64_t num_pairs_ = 0;
 };
 
@@ -202,13 +189,13 @@ class TableGradient {
       for (int64_t k = 0; k < plan_.num_pairs; ++k) {
         // Gradients of columns side by side are far apart: the hardware does not see it coming.
         if (k + kPrefetchDistance < plan_.num_pairs) {
-          const T* ahead = plan_.pairs.span()[k + kPrefetchDistance].grad;
+          const T* ahead = plan_.pairs.span()[k + kPrefetchDistance].row;
           if (ahead) PrefetchRow(ahead + offset, width * static_cast<int64_t>(sizeof(T)));
         }
-        const PairGrad<T>& pair = plan_.pairs.span()[k];
-        if (pair.grad == nullptr) continue;
+        const ScaledRow<T>& pair = plan_.pairs.span()[k];
+        if (pair.row == nullptr) continue;
         T* row_grad = out_.rows_grad + plan_.unique_idx.span()[k] * dim;
-        AddScaled<kWidth>(pair.factor, pair.grad + offset, width, row_grad + offset);
+        AddScaled<kWidth>(pair.factor, pair.row + offset, width, row_grad + offset);
       }
     });
   }

@@ -23,8 +23,8 @@ struct GradColumn : GpuColumn<T> {
 
   FE_HOST_DEVICE int64_t num_positions() const {
     const GroupColumn<T>& column = this->column;
-    if (!column.fill) return column.nnz();
-    return column.nnz() + (column.fills_default() ? column.num_rows : 1);
+    if (!column.fill) return column.num_pairs();
+    return column.num_pairs() + (column.fills_default() ? column.num_rows : 1);
   }
 };
 
@@ -60,14 +60,11 @@ __global__ void RowScalesKernel(const GradColumn<T>* __restrict__ columns, int64
     const int64_t number = of_block.first_row + row;
     C terms = static_cast<C>(counts[number]);
     if (column.combiner != Combiner::kSum && !column.weights.empty()) {
-      terms = 0;
-      for (int64_t i = pairs.splits[number]; i < pairs.splits[number + 1]; ++i) {
-        const int64_t k = pairs.order[i] - of_block.first_pair;
-        if (!IsUsable(column, k)) continue;
-        terms += DenominatorTerm(column.combiner, column.weight(k));
-      }
+      // A pair that does not exist may be among them: its column is an error then.
+      const auto pair_at = [&](int64_t i) { return pairs.order[i] - of_block.first_pair; };
+      terms = TermsOf(column, pairs.splits[number], pairs.splits[number + 1], pair_at).sum;
     }
-    row_scale[number] = RowScale(column.combiner, terms);
+    row_scale[number] = ScaleOfRow(column, row, terms);
   });
 }
 
@@ -78,12 +75,11 @@ __global__ void CollectPairsKernel(const GradColumn<T>* __restrict__ columns, in
   const GradColumn<T>& of_block = ItemOfBlock(columns, num_columns, &GpuColumn<T>::pair_blocks);
   const GroupColumn<T>& column = of_block.column;
   of_block.ForEachPair([&](int64_t k) {
-    if (!IsUsable(column, k)) return;
+    if (!column.Exists(k)) return;
     const int64_t row = column.row_ids[k];
     const ComputeType<T> scale = row_scale[of_block.first_row + row];
-    // A row whose denominator is zero passes no gradient, whatever it holds.
     positions.Set(of_block.first_position + k, column.ids[k],
-                  {scale == 0 ? nullptr : of_block.grad.row(row), scale * column.weight(k)});
+                  {PassedBack(of_block.grad.row(row), scale), scale * column.weight(k)});
   });
 }
 
@@ -92,10 +88,10 @@ __global__ void CollectFilledKernel(const GradColumn<T>* __restrict__ columns, i
                                     const int32_t* __restrict__ counts, Positions<T> positions) {
   const GradColumn<T>& of_block = ItemOfBlock(columns, num_columns, &GpuColumn<T>::row_blocks);
   const GroupColumn<T>& column = of_block.column;
-  // As IsUsable: this runs before a check can tell of an id that the table does not have.
+  // As Exists: this runs before a check can tell of an id that the table does not have.
   const bool exists = column.ids_are_keys || column.filled_id() < column.table_rows;
   if (!column.fill || !exists) return;
-  const int64_t first = of_block.first_position + column.nnz();
+  const int64_t first = of_block.first_position + column.num_pairs();
   of_block.ForEachRow([&](int64_t row) {
     if (counts[of_block.first_row + row] != 0) return;
     if (column.fills_default()) {
@@ -162,8 +158,8 @@ __device__ void ClipPosition(const GradColumn<T>& of_block, const Positions<T>& 
   const int64_t position = of_block.first_position + number;
   if (number >= of_block.num_positions() || !positions.is_used[position]) return;
   ScaledRow<T> pair = positions.pairs[position];
-  const ComputeType<T> projection = ClipPair<kWidth>(lanes, column.row(positions.ids[position]),
-                                                     column.dim, column.max_norm, &pair);
+  const ComputeType<T> projection = ClipPair<kWidth>(
+      lanes, column.row_of_id(positions.ids[position]), column.dim, column.max_norm, &pair);
   if (lanes.lane != 0) return;
   positions.pairs[position] = pair;
   projections[position] = projection;

@@ -43,7 +43,7 @@ struct TableGradPlan {
 
   UniquePlan<int64_t> unique;
   Buffer<int32_t> unique_idx;  // [num_pairs]
-  Buffer<PairGrad<T>> pairs;   // [num_pairs] in the order of columns and ids
+  Buffer<ScaledRow<T>> pairs;  // [num_pairs] in the order of columns and ids
   int64_t num_pairs = 0;
   PairGroups by_unique;           // where is_grouped
   bool is_grouped = false;        // false: small enough for one thread, which needs no groups

@@ -21,9 +21,9 @@ struct KeptPairs {
 
 template <typename T>
 Status KeepPairs(const GroupColumn<T>& column, KeptPairs<T>* kept) {
-  FE_RETURN_IF_ERROR(kept->positions.Allocate(column.nnz()));
+  FE_RETURN_IF_ERROR(kept->positions.Allocate(column.num_pairs()));
   int64_t num_kept = 0;
-  for (int64_t i = 0; i < column.nnz(); ++i) {
+  for (int64_t i = 0; i < column.num_pairs(); ++i) {
     if (column.IsKept(i)) kept->positions[num_kept++] = i;
   }
   FE_RETURN_IF_ERROR(kept->rows.Allocate(num_kept));
@@ -33,7 +33,7 @@ Status KeepPairs(const GroupColumn<T>& column, KeptPairs<T>* kept) {
   std::iota(kept->unique_idx.span().begin(), kept->unique_idx.span().end(), 0);
   for (int64_t k = 0; k < num_kept; ++k) {
     const int64_t i = kept->positions[k];
-    kept->rows[k] = column.row(column.ids[i]);
+    kept->rows[k] = column.row(i);
     kept->row_ids[k] = column.row_ids[i];
     kept->weights[k] = column.weight(i);
   }

@@ -27,10 +27,10 @@ __device__ void DotPair(const WeightedColumn<T>& of_block) {
   const GroupColumn<T>& column = of_block.column;
   const Lanes lanes(of_block.num_lanes);
   const int64_t pair = lanes.GroupOf(of_block.dot_blocks);
-  if (pair >= column.nnz()) return;
+  if (pair >= column.num_pairs()) return;
   C dot = 0;
-  if (IsUsable(column, pair)) {
-    const T* embedding = column.row(column.ids[pair]);
+  if (column.Exists(pair)) {
+    const T* embedding = column.row(pair);
     const T* grad = of_block.combined_grad.row(column.row_ids[pair]);
     dot = ClipScaleOf<kWidth>(lanes, embedding, column.dim, column.max_norm) *
           Dot<kWidth>(lanes, embedding, grad, column.dim);
@@ -59,7 +59,7 @@ __global__ void FinishColumnsKernel(const WeightedColumn<T>* __restrict__ column
   const GroupColumn<T>& column = of_block.column;
   const auto pair_of = [&](int64_t i) {
     const int64_t pair = order[i] - of_block.first_pair;
-    return IsUsable(column, pair) ? RowPair<C>{pair, column.weight(pair)} : RowPair<C>{-1, 0};
+    return column.Exists(pair) ? RowPair<C>{pair, column.weight(pair)} : RowPair<C>{-1, 0};
   };
   of_block.ForEachRow([&](int64_t row) {
     const int32_t* split = splits + of_block.first_row + row;
@@ -81,7 +81,7 @@ int64_t LayOut(const LaidOutColumns<T>& laid_out, std::vector<WeightedColumn<T>>
                                         reinterpret_cast<uintptr_t>(column.table));
     weighted.num_lanes = NumLanes<T>(column.dim, weighted.is_full_width);
     weighted.dot_blocks =
-        TakeBlocks(column.nnz(), kBlockSize / weighted.num_lanes, &num_dot_blocks);
+        TakeBlocks(column.num_pairs(), kBlockSize / weighted.num_lanes, &num_dot_blocks);
   }
   return num_dot_blocks;
 }

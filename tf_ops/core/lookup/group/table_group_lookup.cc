@@ -19,7 +19,7 @@ class KeyFinder {
 
   void AddColumn(int64_t column) {
     columns_.push_back(column);
-    max_ids_ += in_.columns[column].nnz() + 1;  // one to fill rows with
+    max_ids_ += in_.columns[column].num_pairs() + 1;  // one to fill rows with
   }
   int64_t max_ids() const { return max_ids_; }
 

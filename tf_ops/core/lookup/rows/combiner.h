@@ -36,11 +36,19 @@ FE_INLINE C DenominatorTerm(Combiner combiner, C weight) {
   return combiner == Combiner::kSqrtn ? weight * weight : weight;
 }
 
-// 1 / denominator for the sum of a row's terms. A zero denominator gives 0, as tf.math.div_no_nan.
+// Whether the sum of a row's terms makes its denominator 0. Such a row is 0 whatever its embeddings
+// hold, as tf.math.div_no_nan makes it: who adds them up leaves them out, for 0 times infinity is
+// not 0. This is the one place of the rule; RowScale and PassedBack follow it.
+template <typename C>
+FE_INLINE bool HasZeroDenominator(Combiner combiner, C sum_of_terms) {
+  return combiner != Combiner::kSum && sum_of_terms == 0;
+}
+
+// 1 / denominator for the sum of a row's terms; 0 for a zero denominator.
 template <typename C>
 FE_INLINE C RowScale(Combiner combiner, C sum_of_terms) {
   if (combiner == Combiner::kSum) return 1;
-  if (sum_of_terms == 0) return 0;
+  if (HasZeroDenominator(combiner, sum_of_terms)) return 0;
   return 1 / (combiner == Combiner::kSqrtn ? std::sqrt(sum_of_terms) : sum_of_terms);
 }
 

@@ -109,25 +109,9 @@ Status GroupByUnique(Span<const int32_t> unique_idx, int64_t num_unique, PairGro
   return GroupPairs(unique_idx, num_unique, groups);
 }
 
-template <typename T>
-Status RowScales(const Pairs<T>& pairs, Buffer<ComputeType<T>>* scale) {
-  using C = ComputeType<T>;
-  FE_RETURN_IF_ERROR(scale->Allocate(pairs.num_rows));
-  const Span<C> scales = scale->span();
-  std::fill(scales.begin(), scales.end(), C{0});
-  for (int64_t k = 0; k < pairs.num_pairs(); ++k) {
-    scales[pairs.row_ids[k]] += DenominatorTerm(pairs.combiner, pairs.weight(k));
-  }
-  for (int64_t row = 0; row < pairs.num_rows; ++row) {
-    scales[row] = pairs.IsZeroRow(row) ? C{0} : RowScale(pairs.combiner, scales[row]);
-  }
-  return Status();
-}
-
 #define FE_INSTANTIATE(T)                          \
   template Status CheckPairSizes(const Pairs<T>&); \
-  template Status CheckPairs(const Pairs<T>&);     \
-  template Status RowScales(const Pairs<T>&, Buffer<ComputeType<T>>*);
+  template Status CheckPairs(const Pairs<T>&);
 FE_FOR_EACH_VALUE_TYPE(FE_INSTANTIATE)
 #undef FE_INSTANTIATE
 

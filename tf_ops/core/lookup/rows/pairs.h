@@ -15,7 +15,7 @@
 #include "tf_ops/core/base/dtype.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
-#include "tf_ops/core/lookup/rows/combiner.h"
+#include "tf_ops/core/lookup/rows/pair_source.h"
 
 namespace fused_embedding {
 
@@ -40,39 +40,20 @@ struct IdSpan {
   }
 };
 
-// Row of each pair: the first column of `indices` [num_pairs, stride].
-struct RowIds {
-  const int64_t* data = nullptr;
-  int64_t size = 0;
-  int64_t stride = 1;
-  const char* name = "indices";  // for messages
-
-  FE_HOST_DEVICE int64_t operator[](int64_t pair) const { return data[pair * stride]; }
-};
-
-// Pair k adds weights[k] * rows[unique_idx[k]] to row row_ids[k] of the result.
+// Pairs whose embeddings were gathered: that of pair k is rows[unique_idx[k]].
 template <typename T>
-struct Pairs {
-  Span<const T* const> rows;           // [num_unique] embedding of each unique id, `dim` values
-  Span<const int32_t> unique_idx;      // [num_pairs], each in [0, num_unique)
-  RowIds row_ids;                      // [num_pairs], each in [0, num_rows), any order
-  Span<const ComputeType<T>> weights;  // [num_pairs], or empty: all 1
-  Span<const bool> is_zero_row;        // [num_rows] rows whose result is 0, or empty: none
-  int64_t dim = 0;
-  int64_t num_rows = 0;
-  Combiner combiner = Combiner::kMean;
-  double max_norm = -1;       // longer embeddings are scaled down to this L2 norm; negative: off
-  uint64_t address_bits = 1;  // on a GPU: bitwise or of where embeddings begin; 1: anywhere
+struct Pairs : PairSource<T> {
+  Span<const T* const> rows;       // [num_unique] embedding of each unique id, `dim` values
+  Span<const int32_t> unique_idx;  // [num_pairs], each in [0, num_unique)
+  Span<const bool> is_zero_row;    // [num_rows] rows whose result is 0, or empty: none
+  uint64_t address_bits = 1;       // on a GPU: bitwise or of where embeddings begin; 1: anywhere
 
-  FE_HOST_DEVICE int64_t num_pairs() const { return row_ids.size; }
-  // Whether there is the embedding, and the row, of a pair.
+  FE_INLINE bool IsKept(int64_t) const { return true; }
   FE_INLINE bool Exists(int64_t pair) const {
-    const int64_t row = row_ids[pair], unique = unique_idx[pair];
-    return row >= 0 && row < num_rows && unique >= 0 && unique < rows.size;
+    const int64_t row = this->row_ids[pair], unique = unique_idx[pair];
+    return row >= 0 && row < this->num_rows && unique >= 0 && unique < rows.size;
   }
-  FE_INLINE ComputeType<T> weight(int64_t pair) const {
-    return weights.empty() ? ComputeType<T>{1} : weights[pair];
-  }
+  FE_INLINE const T* row(int64_t pair) const { return rows[unique_idx[pair]]; }
   FE_INLINE bool IsZeroRow(int64_t row) const { return !is_zero_row.empty() && is_zero_row[row]; }
 };
 
@@ -87,13 +68,6 @@ struct CombinedGrad {
   uint64_t address_bits() const {
     return reinterpret_cast<uintptr_t>(data) | static_cast<uint64_t>(stride) * sizeof(T);
   }
-};
-
-// Adds factor * row[0 .. dim) to a sum; nothing where `row` is null.
-template <typename T>
-struct ScaledRow {
-  const T* row = nullptr;
-  ComputeType<T> factor = 0;
 };
 
 struct PairGroups {
@@ -132,10 +106,6 @@ Status GroupByRow(const RowIds& row_ids, int64_t num_rows, PairGroups* groups);
 
 // `unique_idx` must have passed CheckPairs.
 Status GroupByUnique(Span<const int32_t> unique_idx, int64_t num_unique, PairGroups* groups);
-
-// scale[row]: what sum(w e) of the row is multiplied by; 0 for a zero row. Needs checked row ids.
-template <typename T>
-Status RowScales(const Pairs<T>& pairs, Buffer<ComputeType<T>>* scale);
 
 // The id at a position, in device memory. Waits: for an error to name it.
 Status ReadId(const GpuExec& exec, const IdSpan& ids, int64_t position, int64_t* id);

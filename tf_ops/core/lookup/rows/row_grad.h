@@ -8,16 +8,10 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "tf_ops/core/lookup/rows/pair_source.h"
 #include "tf_ops/core/lookup/rows/row_math.h"
 
 namespace fused_embedding {
-
-// A pair adds factor * grad[0 .. dim); nothing where grad is null.
-template <typename T>
-struct PairGrad {
-  const T* grad = nullptr;
-  ComputeType<T> factor = 0;
-};
 
 // Pairs [begin, end) of one embedding, among pairs that end at `last`: those up to there may be
 // fetched ahead.
@@ -38,7 +32,7 @@ bool IsSmallGrad(int64_t num_pairs, int64_t num_unique, int64_t dim, double max_
 }
 
 // Adds values [offset, offset + width) of the pairs' gradients to `sums`. `pair_of(i)` is the
-// PairGrad<T> of pair i.
+// ScaledRow<T> of pair i: the gradient of its row.
 template <int64_t kWidth, typename C, typename PairOf>
 FE_INLINE void AddPairs(const PairRange& range, const PairOf& pair_of, int64_t dim, int64_t offset,
                         C* sums) {
@@ -46,12 +40,12 @@ FE_INLINE void AddPairs(const PairRange& range, const PairOf& pair_of, int64_t d
   const int64_t width = std::min(dim - offset, kBlockWidth);
   for (int64_t i = range.begin; i < range.end; ++i) {
     if (i + kPrefetchDistance < range.last) {
-      const auto* ahead = pair_of(i + kPrefetchDistance).grad;
+      const auto* ahead = pair_of(i + kPrefetchDistance).row;
       if (ahead) PrefetchRow(ahead, dim * static_cast<int64_t>(sizeof(*ahead)));
     }
     const auto pair = pair_of(i);
-    if (pair.grad == nullptr) continue;
-    AddScaled<kWidth>(pair.factor, pair.grad + offset, width, sums);
+    if (pair.row == nullptr) continue;
+    AddScaled<kWidth>(pair.factor, pair.row + offset, width, sums);
   }
 }
 
@@ -74,9 +68,9 @@ FE_INLINE ClipGrad<T> MakeClipGrad(const T* embedding, int64_t dim, double max_n
   if (!(norm >= static_cast<C>(max_norm)) || norm == 0) return {};
   C dot = 0;
   for (int64_t i = range.begin; i < range.end; ++i) {
-    const PairGrad<T> pair = pair_of(i);
-    if (pair.grad == nullptr) continue;
-    dot += pair.factor * Dot<C>(embedding, pair.grad, dim);
+    const ScaledRow<T> pair = pair_of(i);
+    if (pair.row == nullptr) continue;
+    dot += pair.factor * Dot<C>(embedding, pair.row, dim);
   }
   return {embedding, static_cast<C>(max_norm) / norm, dot / (norm * norm)};
 }

@@ -26,8 +26,7 @@ class RowCombiner {
       int64_t stop = pairs_.IsZeroRow(row) ? first : groups_.end(row);
       num_ids[row] = static_cast<int32_t>(stop - first);
       const C terms = SumOfTerms(first, stop);
-      // As tf.math.div_no_nan: a zero denominator gives 0 even for embeddings that are not finite.
-      if (terms == 0) stop = first;
+      if (HasZeroDenominator(pairs_.combiner, terms)) stop = first;
       const C scale = RowScale(pairs_.combiner, terms);
       ForEachBlock(
           pairs_.dim, [&](auto width_constant, int64_t column, int64_t width) FE_INLINE_LAMBDA {
@@ -50,11 +49,8 @@ class RowCombiner {
   FE_INLINE C SumOfTerms(int64_t first, int64_t stop) const {
     if (pairs_.combiner == Combiner::kSum) return 1;
     if (pairs_.weights.empty()) return static_cast<C>(stop - first);
-    C sum = 0;
-    for (int64_t i = first; i < stop; ++i) {
-      sum += DenominatorTerm(pairs_.combiner, pairs_.weight(groups_.pair(i)));
-    }
-    return sum;
+    const auto pair_at = [&](int64_t i) FE_INLINE_LAMBDA { return groups_.pair(i); };
+    return TermsOf(pairs_, first, stop, pair_at).sum;
   }
 
   FE_INLINE void Prefetch(int64_t i, int64_t last_pair) const {

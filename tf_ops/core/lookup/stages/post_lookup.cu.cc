@@ -45,13 +45,10 @@ __global__ void __launch_bounds__(kBlockSize, kMinCombineBlocks<T>)
     if (pairs.combiner == Combiner::kSum) {
       terms = 1;
     } else if (!pairs.weights.empty()) {
-      terms = 0;
-      for (int64_t i = first; i < stop; ++i) {
-        terms += DenominatorTerm(pairs.combiner, pairs.weight(groups.order[i]));
-      }
+      const auto pair_at = [&](int64_t i) { return groups.order[i]; };
+      terms = TermsOf(pairs, first, stop, pair_at).sum;
     }
-    // As tf.math.div_no_nan: a zero denominator gives 0 even for embeddings that are not finite.
-    if (terms == 0) stop = first;
+    if (HasZeroDenominator(pairs.combiner, terms)) stop = first;
     StoreRowSum<kWidth>(lanes, pairs.dim, {first, stop}, row_of, RowScale(pairs.combiner, terms),
                         combined + row * pairs.dim);
   }

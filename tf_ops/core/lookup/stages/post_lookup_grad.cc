@@ -26,9 +26,8 @@ class RowGradient {
       const int64_t k = groups_.pair(i);
       const int64_t row = pairs_.row_ids[k];
       const C scale = row_scale_[row];
-      // A zero row passes no gradient, whatever it holds.
-      const T* grad = scale == 0 ? nullptr : combined_grad_ + row * pairs_.dim;
-      return PairGrad<T>{grad, scale * pairs_.weight(k)};
+      const T* grad = PassedBack(combined_grad_ + row * pairs_.dim, scale);
+      return ScaledRow<T>{grad, scale * pairs_.weight(k)};
     };
     const int64_t last_pair = groups_.end(end - 1);
     for (int64_t u = begin; u < end; ++u) {
@@ -55,8 +54,9 @@ FE_INLINE void AddPairByPair(const Pairs<T>& pairs, Span<const ComputeType<T>> r
     constexpr int64_t kWidth = decltype(width_constant)::value;
     for (int64_t k = 0; k < pairs.num_pairs(); ++k) {
       const int64_t row = pairs.row_ids[k];
-      if (row_scale[row] == 0) continue;
-      AddScaled<kWidth>(row_scale[row] * pairs.weight(k), combined_grad + row * dim + column, width,
+      const T* row_grad = PassedBack(combined_grad + row * dim, row_scale[row]);
+      if (row_grad == nullptr) continue;
+      AddScaled<kWidth>(row_scale[row] * pairs.weight(k), row_grad + column, width,
                         rows_grad[pairs.unique_idx[k]] + column);
     }
   });
@@ -86,7 +86,7 @@ Status PlanPostLookupGrad(const Pairs<T>& pairs, Span<const int32_t> num_ids,
   FE_RETURN_IF_ERROR(plan->row_scale.Allocate(pairs.num_rows));
   for (int64_t row = 0; row < pairs.num_rows; ++row) {
     const C count = static_cast<C>(std::max(num_ids[row], 0));
-    plan->row_scale[row] = pairs.IsZeroRow(row) ? C{0} : RowScale(pairs.combiner, count);
+    plan->row_scale[row] = ScaleOfRow(pairs, row, count);
   }
   return Status();
 }

@@ -13,7 +13,7 @@ __global__ void ScalesOfCountsKernel(Pairs<T> pairs, const int32_t* __restrict__
   using C = ComputeType<T>;
   for (int64_t row = ThreadOfGrid(); row < pairs.num_rows; row += NumThreadsOfGrid()) {
     const C count = static_cast<C>(num_ids[row] > 0 ? num_ids[row] : 0);
-    scale[row] = pairs.IsZeroRow(row) ? C{0} : RowScale(pairs.combiner, count);
+    scale[row] = ScaleOfRow(pairs, row, count);
   }
 }
 
@@ -24,11 +24,9 @@ __global__ void ScalesOfPairsKernel(Pairs<T> pairs, const int32_t* __restrict__ 
                                     ComputeType<T>* __restrict__ scale) {
   using C = ComputeType<T>;
   for (int64_t row = ThreadOfGrid(); row < pairs.num_rows; row += NumThreadsOfGrid()) {
-    C terms = 0;
-    for (int64_t i = splits ? splits[row] : 0; splits && i < splits[row + 1]; ++i) {
-      terms += DenominatorTerm(pairs.combiner, pairs.weight(order[i]));
-    }
-    scale[row] = pairs.IsZeroRow(row) ? C{0} : RowScale(pairs.combiner, terms);
+    const auto pair_at = [&](int64_t i) { return order[i]; };
+    const C terms = splits ? TermsOf(pairs, splits[row], splits[row + 1], pair_at).sum : C{0};
+    scale[row] = ScaleOfRow(pairs, row, terms);
   }
 }
 
@@ -48,8 +46,7 @@ __global__ void ScalePairsKernel(Pairs<T> pairs, const ComputeType<T>* __restric
     if (!pairs.Exists(k)) continue;
     const int64_t row = pairs.row_ids[k];
     const ComputeType<T> scale = row_scale[row];
-    // A zero row passes no gradient, whatever it holds.
-    out[k] = {scale == 0 ? nullptr : combined_grad + row * pairs.dim, scale * pairs.weight(k)};
+    out[k] = {PassedBack(combined_grad + row * pairs.dim, scale), scale * pairs.weight(k)};
   }
 }
 

@@ -17,7 +17,7 @@ FE_INLINE void RowWeightsGrad(const Pairs<T>& pairs, const PostLookupPlan<T>& pl
     const int64_t k = groups.pair(i);
     const int32_t u = pairs.unique_idx[k];
     const C clip = plan.clip_scale.size() == 0 ? C{1} : plan.clip_scale.span()[u];
-    weights_grad[k] = clip * Dot<C>(pairs.rows[u], row_grad, pairs.dim);
+    weights_grad[k] = clip * Dot<C>(pairs.row(k), row_grad, pairs.dim);
   }
   const auto pair_of = [&](int64_t i) FE_INLINE_LAMBDA {
     const int64_t k = groups.pair(i);

@@ -1,0 +1,116 @@
+// The pairs of an embedding and a row that stages 5 and 6 work on, wherever their embeddings are.
+//
+// Two structs are such sources: Pairs, whose embeddings were gathered, and GroupColumn, which reads
+// a table in place. Both begin with the fields below, and have besides:
+//
+//   IsKept(pair)     whether the pair counts, and was not dropped
+//   Exists(pair)     the same of pairs that nobody checked: there is its embedding, and its row
+//   row(pair)        its embedding, `dim` values
+//   IsZeroRow(row)   whether the row's result is 0, whatever its pairs are
+//
+// Templates over a source take either.
+
+#ifndef FUSED_EMBEDDING_CORE_LOOKUP_ROWS_PAIR_SOURCE_H_
+#define FUSED_EMBEDDING_CORE_LOOKUP_ROWS_PAIR_SOURCE_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "tf_ops/core/base/buffer.h"
+#include "tf_ops/core/base/dtype.h"
+#include "tf_ops/core/base/span.h"
+#include "tf_ops/core/base/status.h"
+#include "tf_ops/core/lookup/rows/combiner.h"
+
+namespace fused_embedding {
+
+// Row of each pair: the first column of `indices` [num_pairs, stride].
+struct RowIds {
+  const int64_t* data = nullptr;
+  int64_t size = 0;
+  int64_t stride = 1;
+  const char* name = "indices";  // for messages
+
+  FE_HOST_DEVICE int64_t operator[](int64_t pair) const { return data[pair * stride]; }
+};
+
+// Pair k adds weight(k) * row(k) to row row_ids[k] of the result.
+template <typename T>
+struct PairSource {
+  using Value = T;
+
+  RowIds row_ids;                      // [num_pairs], each in [0, num_rows), any order
+  Span<const ComputeType<T>> weights;  // [num_pairs], or empty: all 1
+  int64_t num_rows = 0;
+  int64_t dim = 0;
+  Combiner combiner = Combiner::kMean;
+  double max_norm = -1;  // longer embeddings are scaled down to this L2 norm; negative: off
+
+  FE_HOST_DEVICE int64_t num_pairs() const { return row_ids.size; }
+  FE_INLINE ComputeType<T> weight(int64_t pair) const {
+    return weights.empty() ? ComputeType<T>{1} : weights[pair];
+  }
+};
+
+// Adds factor * row[0 .. dim) to a sum; nothing where `row` is null.
+template <typename T>
+struct ScaledRow {
+  const T* row = nullptr;
+  ComputeType<T> factor = 0;
+};
+
+// The pairs of a row that count, and what RowScale makes the row's factor of.
+template <typename C>
+struct RowTerms {
+  int64_t count = 0;
+  C sum = 0;
+};
+
+// Those of pairs pair_at(begin) ... pair_at(end - 1), added in this order.
+template <typename Source, typename PairAt>
+FE_INLINE RowTerms<ComputeType<typename Source::Value>> TermsOf(const Source& source, int64_t begin,
+                                                                int64_t end,
+                                                                const PairAt& pair_at) {
+  RowTerms<ComputeType<typename Source::Value>> terms;
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t pair = pair_at(i);
+    if (!source.IsKept(pair)) continue;
+    ++terms.count;
+    terms.sum += DenominatorTerm(source.combiner, source.weight(pair));
+  }
+  return terms;
+}
+
+// What sum(w e) of a row is multiplied by, given what its pairs add up to; 0 for a zero row.
+template <typename Source, typename C>
+FE_INLINE C ScaleOfRow(const Source& source, int64_t row, C sum_of_terms) {
+  return source.IsZeroRow(row) ? C{0} : RowScale(source.combiner, sum_of_terms);
+}
+
+// That of each row: scale [num_rows], for pairs in any order whose row ids were checked.
+template <typename Source>
+Status RowScales(const Source& source, Buffer<ComputeType<typename Source::Value>>* scale) {
+  using C = ComputeType<typename Source::Value>;
+  FE_RETURN_IF_ERROR(scale->Allocate(source.num_rows));
+  const Span<C> scales = scale->span();
+  std::fill(scales.begin(), scales.end(), C{0});
+  for (int64_t pair = 0; pair < source.num_pairs(); ++pair) {
+    if (!source.IsKept(pair)) continue;
+    scales[source.row_ids[pair]] += DenominatorTerm(source.combiner, source.weight(pair));
+  }
+  for (int64_t row = 0; row < source.num_rows; ++row) {
+    scales[row] = ScaleOfRow(source, row, scales[row]);
+  }
+  return Status();
+}
+
+// The gradient that a row passes back to its embeddings: none, null, where its scale is 0, which a
+// denominator of 0 makes it, whatever the gradient holds.
+template <typename T>
+FE_INLINE const T* PassedBack(const T* row_grad, ComputeType<T> row_scale) {
+  return row_scale == 0 ? nullptr : row_grad;
+}
+
+}  // namespace fused_embedding
+
+#endif  // FUSED_EMBEDDING_CORE_LOOKUP_ROWS_PAIR_SOURCE_H_
