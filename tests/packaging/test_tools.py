@@ -179,6 +179,28 @@ def test_reference_describes_each_argument(tmp_path):
     assert "| attr | `T` | `{int32, int64}` | inferred from the inputs |" in page
 
 
+MACROS = r"""
+#define FE_MODE(type, choice) FE_TYPE(type).Attr("mode: {'exact', 'fast'} = " choice)
+#define FE_TYPE(type) \
+  Attr(type ": {int32, " \
+            "int64}")
+#define FE_MODE_DOC \
+  "mode: exact | \"fast\".\n"
+"""
+
+
+def test_reference_knows_the_macros_of_registrations(tmp_path):
+    (tmp_path / "double_op.cc").write_text(OP)
+    want = gen_op_reference.render(gen_op_reference.parse_ops(tmp_path))
+    attrs = OP[OP.index('.Attr("T') : OP.index("    .Doc(")]
+    shorter = OP.replace(attrs, """.FE_MODE("T", "'exact'")\n""")
+    shorter = shorter.replace("mode: exact | fast.\n", "").replace(')doc")', ')doc" FE_MODE_DOC)')
+    (tmp_path / "double_op.cc").write_text(shorter)
+    (tmp_path / "macros.h").write_text(MACROS)
+    page = gen_op_reference.render(gen_op_reference.parse_ops(tmp_path))
+    assert page == want.replace("fast. |", '"fast". |')
+
+
 @pytest.mark.parametrize(
     ("left_out", "message"),
     [

@@ -1,4 +1,5 @@
 #include "tensorflow/core/framework/op.h"
+#include "tf_ops/ops/group_registration.h"
 #include "tf_ops/ops/group_shapes.h"
 
 namespace fused_embedding {
@@ -6,26 +7,10 @@ namespace fused_embedding {
 REGISTER_OP("FusedEmbeddingGroupLookupGrad")
     .Input("combined_grads: num_outputs * T")
     .Input("tables: num_tables * T")
-    .Input("sp_values: Tids")
-    .Input("sp_indices: num_columns * int64")
-    .Input("sp_dense_shapes: num_columns * int64")
-    .Input("sp_weights: Tweights")
+    .FE_GROUP_INPUTS()
     .Output("unique_ids: num_tables * int64")
     .Output("rows_grad: num_tables * T")
-    .Attr("T: {float, double, half, bfloat16}")
-    .Attr("Tids: list({int32, int64}) >= 1")
-    .Attr("Tweights: list({float, double, half, bfloat16}) >= 0")
-    .Attr("num_tables: int >= 1")
-    .Attr("num_columns: int >= 1")
-    .Attr("num_outputs: int >= 1")
-    .Attr("table_of_column: list(int)")
-    .Attr("weighted_columns: list(int)")
-    .Attr("combiners: list(string)")
-    .Attr("max_norms: list(float)")
-    .Attr("default_ids: list(int)")
-    .Attr("prune: bool = true")
-    .Attr("fill_empty_row: bool = true")
-    .Attr("column_names: list(string) = []")
+    .FE_GROUP_ATTRS("T", "0")
     .SetShapeFn(GroupLookupGradShape)
     .Doc(R"doc(
 Gradient of FusedEmbeddingGroupLookup with respect to its tables: one row per distinct id of a table.
@@ -35,37 +20,18 @@ Attrs as in the forward op. Where there is a max_norm, the tables are read again
 combined_grads: gradients of combined.
 tables: tables `[num_rows_of_table, ...]`; a row is used as if it were flat, of `dim` values.
 sp_values: `[nnz]` ids of each column.
-sp_indices: `[nnz, 2]` row and column of each id, or `[nnz]` its row; rows in any order.
-sp_dense_shapes: `[k]`, k >= 2; num_rows is the product of all but the last element.
-sp_weights: `[nnz]` weights of the columns that have some.
 unique_ids: `[num_unique]` distinct ids of each table in the order of their first occurrence, column
   after column. A column that makes empty rows zero, and has one, adds id 0 with a row of zeros.
 rows_grad: `[num_unique, dim]` gradient of each of them.
-)doc");
+)doc" FE_GROUP_INPUTS_DOC);
 
 REGISTER_OP("FusedEmbeddingResourceGroupLookupGrad")
     .Input("combined_grads: num_outputs * dtype")
     .Input("resources: num_tables * resource")
-    .Input("sp_values: Tids")
-    .Input("sp_indices: num_columns * int64")
-    .Input("sp_dense_shapes: num_columns * int64")
-    .Input("sp_weights: Tweights")
+    .FE_GROUP_INPUTS()
     .Output("unique_ids: num_tables * int64")
     .Output("rows_grad: num_tables * dtype")
-    .Attr("dtype: {float, double, half, bfloat16}")
-    .Attr("Tids: list({int32, int64}) >= 1")
-    .Attr("Tweights: list({float, double, half, bfloat16}) >= 0")
-    .Attr("num_tables: int >= 1")
-    .Attr("num_columns: int >= 1")
-    .Attr("num_outputs: int >= 1")
-    .Attr("table_of_column: list(int)")
-    .Attr("weighted_columns: list(int)")
-    .Attr("combiners: list(string)")
-    .Attr("max_norms: list(float)")
-    .Attr("default_ids: list(int)")
-    .Attr("prune: bool = true")
-    .Attr("fill_empty_row: bool = true")
-    .Attr("column_names: list(string) = []")
+    .FE_GROUP_ATTRS("dtype", "0")
     .SetShapeFn(GroupLookupGradShape)
     .Doc(R"doc(
 Gradient of FusedEmbeddingResourceGroupLookup with respect to its tables: one row per distinct id of a table.
@@ -76,37 +42,18 @@ combined_grads: gradients of combined.
 resources: handles of variables `[num_rows_of_table, ...]`, whose rows are used as if flat, of `dim`
   values.
 sp_values: `[nnz]` ids of each column.
-sp_indices: `[nnz, 2]` row and column of each id, or `[nnz]` its row; rows in any order.
-sp_dense_shapes: `[k]`, k >= 2; num_rows is the product of all but the last element.
-sp_weights: `[nnz]` weights of the columns that have some.
 unique_ids: `[num_unique]` distinct ids of each table in the order of their first occurrence, column
   after column. A column that makes empty rows zero, and has one, adds id 0 with a row of zeros.
 rows_grad: `[num_unique, dim]` gradient of each of them.
-)doc");
+)doc" FE_GROUP_INPUTS_DOC);
 
 REGISTER_OP("EmbeddingVariableGroupLookupGrad")
     .Input("combined_grads: num_outputs * T")
     .Input("tables: num_tables * T")
-    .Input("sp_values: Tids")
-    .Input("sp_indices: num_columns * int64")
-    .Input("sp_dense_shapes: num_columns * int64")
-    .Input("sp_weights: Tweights")
+    .FE_GROUP_INPUTS()
     .Input("default_positions: int32")
     .Output("rows_grad: num_tables * T")
-    .Attr("T: {float, double, half, bfloat16}")
-    .Attr("Tids: list({int32, int64}) >= 1")
-    .Attr("Tweights: list({float, double, half, bfloat16}) >= 0")
-    .Attr("num_tables: int >= 1")
-    .Attr("num_columns: int >= 1")
-    .Attr("num_outputs: int >= 1")
-    .Attr("table_of_column: list(int)")
-    .Attr("weighted_columns: list(int)")
-    .Attr("combiners: list(string)")
-    .Attr("max_norms: list(float)")
-    .Attr("default_ids: list(int)")
-    .Attr("prune: bool = true")
-    .Attr("fill_empty_row: bool = true")
-    .Attr("column_names: list(string) = []")
+    .FE_GROUP_ATTRS("T", "0")
     .SetShapeFn(TableGroupLookupGradShape)
     .Doc(R"doc(
 Gradient of EmbeddingVariableGroupLookup with respect to its tables: one row for each of its keys.
@@ -118,11 +65,8 @@ without fill_empty_row.
 combined_grads: gradients of combined.
 tables: `[num_keys, dim]` output rows of the forward op, each of which some id reads.
 sp_values: `[nnz]` output positions of the forward op.
-sp_indices: `[nnz, 2]` row and column of each id, or `[nnz]` its row; rows in any order.
-sp_dense_shapes: `[k]`, k >= 2; num_rows is the product of all but the last element.
-sp_weights: `[nnz]` weights of the columns that have some.
 default_positions: `[num_columns]` output of the forward op.
 rows_grad: `[num_keys, dim]` gradient of each of `tables`.
-)doc");
+)doc" FE_GROUP_INPUTS_DOC);
 
 }  // namespace fused_embedding

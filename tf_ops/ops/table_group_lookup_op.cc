@@ -1,14 +1,12 @@
 #include "tensorflow/core/framework/op.h"
+#include "tf_ops/ops/group_registration.h"
 #include "tf_ops/ops/group_shapes.h"
 
 namespace fused_embedding {
 
 REGISTER_OP("EmbeddingVariableGroupLookup")
     .Input("resources: num_tables * resource")
-    .Input("sp_values: Tids")
-    .Input("sp_indices: num_columns * int64")
-    .Input("sp_dense_shapes: num_columns * int64")
-    .Input("sp_weights: Tweights")
+    .FE_GROUP_INPUTS()
     .Input("step: int64")
     .Output("combined: num_outputs * dtype")
     .Output("keys: num_tables * int64")
@@ -16,21 +14,9 @@ REGISTER_OP("EmbeddingVariableGroupLookup")
     .Output("rows: num_tables * dtype")
     .Output("positions: num_columns * int32")
     .Output("default_positions: int32")
-    .Attr("dtype: {float, double, half, bfloat16}")
-    .Attr("Tids: list({int32, int64}) >= 1")
-    .Attr("Tweights: list({float, double, half, bfloat16}) >= 0")
-    .Attr("num_tables: int >= 1")
-    .Attr("num_columns: int >= 1")
-    .Attr("num_outputs: int >= 1")
-    .Attr("table_of_column: list(int)")
-    .Attr("weighted_columns: list(int)")
-    .Attr("combiners: list(string)")
-    .Attr("max_norms: list(float)")
-    .Attr("default_ids: list(int)")
+    .FE_GROUP_COLUMN_ATTRS("dtype", "0")
     .Attr("insert: bool")
-    .Attr("prune: bool = true")
-    .Attr("fill_empty_row: bool = true")
-    .Attr("column_names: list(string) = []")
+    .FE_GROUP_FLAG_ATTRS()
     .SetIsStateful()
     .SetShapeFn(TableGroupLookupShape)
     .Doc(R"doc(
@@ -42,9 +28,6 @@ of them count.
 
 resources: handles of the tables.
 sp_values: `[nnz]` ids of each column, which are keys: any value that is not pruned is legal.
-sp_indices: `[nnz, 2]` row and column of each id, or `[nnz]` its row; rows in any order.
-sp_dense_shapes: `[k]`, k >= 2; num_rows is the product of all but the last element.
-sp_weights: `[nnz]` weights of the columns that have some.
 step: version of the rows that are found or made; negative: each table's own step counter.
 combined: one output: `[num_rows, sum of dims]`, the columns side by side. As many as columns:
   `[num_rows, dim]` of each.
@@ -55,17 +38,9 @@ rows: `[num_keys, dim]` what was read, for the gradient.
 positions: `[nnz]` for each column: where in `keys` each id is; -1: it was dropped.
 default_positions: `[num_columns]` where in `keys` the default id is; -1: no row needed it.
 dtype: type of the values.
-table_of_column: which of the tables a column reads.
-weighted_columns: the column of each of `sp_weights`, increasing.
-combiners: of each column. sum: sum(w e). mean: sum(w e) / sum(w). sqrtn: sum(w e) / sqrt(sum(w^2)).
-max_norms: of each column: embeddings of a larger L2 norm are scaled down to it first; negative: off.
 default_ids: of each column: key of rows without ids, with weight 1, which is no occurrence of it;
   negative: those rows are zero, and no key is looked up for them.
 insert: whether keys are counted, admitted and inserted (training), or nothing is changed.
-prune: drop id < 0, and not (weight > 0) unless the combiner is sum.
-fill_empty_row: whether rows without ids get a default id at all.
-column_names: what errors call each column; none, or empty: "column" and its number.
-num_outputs: 1, or the number of columns.
-)doc");
+)doc" FE_GROUP_INPUTS_DOC FE_GROUP_ATTRS_DOC);
 
 }  // namespace fused_embedding
