@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tf_ops/core/lookup/rows/row_math.h"
+#include "tf_ops/core/lookup/rows/row_pairs.h"
 
 namespace fused_embedding {
 namespace {
@@ -17,30 +18,28 @@ class RowCombiner {
   using C = ComputeType<T>;
 
   RowCombiner(const Pairs<T>& pairs, const PostLookupPlan<T>& plan)
-      : pairs_(pairs), groups_(plan.by_row), clip_scale_(plan.clip_scale.span()) {}
+      : pairs_(pairs), by_row_(pairs, plan.by_row, plan.clip_scale.span()) {}
 
   FE_INLINE void Combine(int64_t begin, int64_t end, T* combined, int32_t* num_ids) const {
-    const int64_t last_pair = groups_.end(end - 1);
+    const int64_t last_pair = by_row_.end(end - 1);
     for (int64_t row = begin; row < end; ++row) {
-      const int64_t first = groups_.begin(row);
-      int64_t stop = pairs_.IsZeroRow(row) ? first : groups_.end(row);
+      const int64_t first = by_row_.begin(row);
+      int64_t stop = pairs_.IsZeroRow(row) ? first : by_row_.end(row);
       num_ids[row] = static_cast<int32_t>(stop - first);
       const C terms = SumOfTerms(first, stop);
       if (HasZeroDenominator(pairs_.combiner, terms)) stop = first;
       const C scale = RowScale(pairs_.combiner, terms);
-      ForEachBlock(
-          pairs_.dim, [&](auto width_constant, int64_t column, int64_t width) FE_INLINE_LAMBDA {
-            constexpr int64_t kWidth = decltype(width_constant)::value;
-            C sums[kBlockWidth] = {};
-            for (int64_t i = first; i < stop; ++i) {
-              Prefetch(i + kPrefetchDistance, last_pair);
-              const int64_t k = groups_.pair(i);
-              const int32_t u = pairs_.unique_idx[k];
-              const C clip = clip_scale_.empty() ? C{1} : clip_scale_[u];
-              AddScaled<kWidth>(pairs_.weight(k) * clip, pairs_.rows[u] + column, width, sums);
-            }
-            StoreScaled<kWidth>(scale, sums, width, combined + row * pairs_.dim + column);
-          });
+      ForEachBlock(pairs_.dim,
+                   [&](auto width_constant, int64_t column, int64_t width) FE_INLINE_LAMBDA {
+                     constexpr int64_t kWidth = decltype(width_constant)::value;
+                     C sums[kBlockWidth] = {};
+                     for (int64_t i = first; i < stop; ++i) {
+                       by_row_.Prefetch(i + kPrefetchDistance, last_pair);
+                       const int64_t k = by_row_.pair(i);
+                       AddScaled<kWidth>(by_row_.factor(k), by_row_.row(k) + column, width, sums);
+                     }
+                     StoreScaled<kWidth>(scale, sums, width, combined + row * pairs_.dim + column);
+                   });
     }
   }
 
@@ -49,19 +48,11 @@ class RowCombiner {
   FE_INLINE C SumOfTerms(int64_t first, int64_t stop) const {
     if (pairs_.combiner == Combiner::kSum) return 1;
     if (pairs_.weights.empty()) return static_cast<C>(stop - first);
-    const auto pair_at = [&](int64_t i) FE_INLINE_LAMBDA { return groups_.pair(i); };
-    return TermsOf(pairs_, first, stop, pair_at).sum;
-  }
-
-  FE_INLINE void Prefetch(int64_t i, int64_t last_pair) const {
-    if (i >= last_pair) return;
-    PrefetchRow(pairs_.rows[pairs_.unique_idx[groups_.pair(i)]],
-                pairs_.dim * static_cast<int64_t>(sizeof(T)));
+    return by_row_.Terms(first, stop).sum;
   }
 
   const Pairs<T>& pairs_;
-  const PairGroups& groups_;
-  Span<const C> clip_scale_;
+  RowPairs<T> by_row_;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tf_ops/core/lookup/rows/row_math.h"
+#include "tf_ops/core/lookup/rows/row_pairs.h"
 
 namespace fused_embedding {
 namespace {
@@ -11,16 +12,14 @@ template <typename T>
 FE_INLINE void RowWeightsGrad(const Pairs<T>& pairs, const PostLookupPlan<T>& plan, int64_t row,
                               const T* row_grad, Span<ComputeType<T>> weights_grad) {
   using C = ComputeType<T>;
-  const PairGroups& groups = plan.by_row;
-  const int64_t begin = groups.begin(row), end = groups.end(row);
+  const RowPairs<T> by_row(pairs, plan.by_row, plan.clip_scale.span());
+  const int64_t begin = by_row.begin(row), end = by_row.end(row);
   for (int64_t i = begin; i < end; ++i) {
-    const int64_t k = groups.pair(i);
-    const int32_t u = pairs.unique_idx[k];
-    const C clip = plan.clip_scale.size() == 0 ? C{1} : plan.clip_scale.span()[u];
-    weights_grad[k] = clip * Dot<C>(pairs.row(k), row_grad, pairs.dim);
+    const int64_t k = by_row.pair(i);
+    weights_grad[k] = by_row.clip_scale(k) * Dot<C>(by_row.row(k), row_grad, pairs.dim);
   }
   const auto pair_of = [&](int64_t i) FE_INLINE_LAMBDA {
-    const int64_t k = groups.pair(i);
+    const int64_t k = by_row.pair(i);
     return RowPair<C>{k, pairs.weight(k)};
   };
   FinishRowWeightsGrad(pairs.combiner, pairs.IsZeroRow(row), begin, end, pair_of,
