@@ -190,7 +190,7 @@ class ColumnCombiner {
     for (int64_t d = 0; d < column_.dim; ++d) Store(clip_scale * Load(embedding[d]), &combined[d]);
   }
 
-  const GroupColumn<T>& column_;
+  const GroupColumn<T> column_;  // a copy: its fields stay in registers
   Span<const Id> ids_;
   PruneRule rule_;
   bool keeps_all_;
