@@ -1,6 +1,6 @@
 #!/bin/sh
 # core_speed.sh BIN JOBS REVISION [OPTIONS]: builds core of REVISION and of this tree, and times one
-# against the other (benchmarks/core_speed.py, whose options may follow). The JSON file is in
+# against the other (benchmarks/gpu/core_speed.py, whose options may follow). The JSON file is in
 # build/core_speed.
 set -e
 bin=$PWD/$1 jobs=$2
@@ -24,5 +24,5 @@ build "$sources" "$folder/$revision/build"
 build . "$folder/build"
 new=$(git rev-parse --short=10 HEAD)
 [ -z "$(git status --porcelain tf_ops CMakeLists.txt)" ] || new="$new, modified"
-"$bin/python" -m benchmarks.core_speed --old="$folder/$revision/build/core_emulated.so" \
+"$bin/python" -m benchmarks.gpu.core_speed --old="$folder/$revision/build/core_emulated.so" \
     --new="$folder/build/core_emulated.so" --old_commit="$revision" --new_commit="$new" "$@"

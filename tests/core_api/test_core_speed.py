@@ -5,13 +5,13 @@ import subprocess
 import sys
 
 import pytest
-from benchmarks import core_rows, core_speed
+from benchmarks.gpu import core_rows, core_speed
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def test_the_command_times_every_row(library_path, tmp_path):
-    command = [sys.executable, "-m", "benchmarks.core_speed", "--size=tiny", "--rounds=2"]
+    command = [sys.executable, "-m", "benchmarks.gpu.core_speed", "--size=tiny", "--rounds=2"]
     paths = [f"--old={library_path}", f"--new={shutil.copy(library_path, tmp_path / 'new.so')}"]
     done = subprocess.run(
         [*command, *paths, "--old_commit=abc", f"--output={tmp_path}"],

@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
-from benchmarks import core_rows
-from benchmarks.gpu import core, lookups
+from benchmarks.gpu import core, core_rows, lookups
 
 TINY = core_rows.SIZES["tiny"]
 GROUPS = {

@@ -1,9 +1,9 @@
-"""What `benchmarks.core_speed` times: lookups of core on the CPU, and their arrays."""
+"""What `benchmarks.gpu.core_speed` times: lookups of core on the CPU, and their arrays."""
 
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -64,7 +64,7 @@ class Group(NamedTuple):
     dtype: type = np.float32
     is_weighted: bool = False
     is_sorted: bool = True
-    options: tuple[tuple[str, object], ...] = ()
+    options: tuple[tuple[str, Any], ...] = ()
 
     def columns(self, machine: Machine, size: Size) -> list[lookups.Column]:
         """On a machine."""

@@ -1,7 +1,7 @@
 """Is core as fast as it was? Two builds of it, alternating in one process, without TensorFlow.
 
     tools/core_speed.sh .venv/bin 2 REVISION    builds REVISION and this tree, and runs:
-    python -m benchmarks.core_speed --old=OLD/core_emulated.so --new=NEW/core_emulated.so
+    python -m benchmarks.gpu.core_speed --old=OLD/core_emulated.so --new=NEW/core_emulated.so
 
 Each row first checks that both libraries give the same bits, then times the old one against a copy
 of itself, and then old against new, on one thread. The spread of a row is how far the quartiles of
@@ -19,9 +19,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from benchmarks import machine, markdown, results, timing
-from benchmarks.core_rows import ROWS, SIZES, Row, Size
 from benchmarks.gpu import core
+from benchmarks.gpu.core_rows import ROWS, SIZES, Row, Size
+from benchmarks.harness import machine, timing
+from benchmarks.report import markdown, results
 
 SCHEMA = "fused_embedding.core_speed/1"
 ROUNDS = 21
@@ -51,7 +52,7 @@ def main() -> None:
     record = {
         "schema": SCHEMA,
         "machine": machine.describe_host(),
-        **machine.provenance("benchmarks.core_speed"),
+        **machine.provenance("benchmarks.gpu.core_speed"),
         "old_commit": arguments.old_commit,
         "new_commit": arguments.new_commit,
         "size": arguments.size,
