@@ -40,7 +40,7 @@ def _for_type_checkers(tree: ast.Module) -> set[ast.AST]:
     return {inner for node in bodies for inner in ast.walk(node)}
 
 
-def _imported(tree: ast.Module) -> Iterator[tuple[str, int]]:
+def imported(tree: ast.Module) -> Iterator[tuple[str, int]]:
     """Full names that a file imports, modules or what is in them, with their lines."""
     skipped = _for_type_checkers(tree)
     for node in ast.walk(tree):
@@ -58,7 +58,7 @@ def imports_of(package: pathlib.Path) -> Imports:
     paths.pop("_build_info", None)  # written by the build
     imports: Imports = {name: {} for name in paths}
     for importer, path in paths.items():
-        for full_name, line in _imported(ast.parse(path.read_text())):
+        for full_name, line in imported(ast.parse(path.read_text())):
             root, _, name = full_name.partition(".")
             if root == package.name:
                 module = name if name in paths else name.rpartition(".")[0]

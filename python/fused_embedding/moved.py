@@ -85,4 +85,5 @@ class _Finder:
 
 def install() -> None:
     """Makes `import` name the new place of a moved module."""
-    sys.meta_path.append(_Finder)
+    if _Finder not in sys.meta_path:
+        sys.meta_path.append(_Finder)
