@@ -43,7 +43,8 @@ class PairCollector {
       if (!column.IsKept(i)) continue;
       const int64_t row = column.row_ids[i];
       const C row_scale = column.combiner == Combiner::kSum ? C{1} : scale[row];
-      Append(column.ids[i], {PassedBack(grad.row(row), row_scale), row_scale * column.weight(i)});
+      Append(column.ids[i],
+             {PassedBack(grad.data, row, grad.stride, row_scale), row_scale * column.weight(i)});
     }
     return order.is_full() || !column.fill ? Status() : AddFilled(column, grad);
   }

@@ -79,7 +79,8 @@ __global__ void CollectPairsKernel(const GradColumn<T>* __restrict__ columns, in
     const int64_t row = column.row_ids[k];
     const ComputeType<T> scale = row_scale[of_block.first_row + row];
     positions.Set(of_block.first_position + k, column.ids[k],
-                  {PassedBack(of_block.grad.row(row), scale), scale * column.weight(k)});
+                  {PassedBack(of_block.grad.data, row, of_block.grad.stride, scale),
+                   scale * column.weight(k)});
   });
 }
 

@@ -26,7 +26,7 @@ class RowGradient {
       const int64_t k = groups_.pair(i);
       const int64_t row = pairs_.row_ids[k];
       const C scale = row_scale_[row];
-      const T* grad = PassedBack(combined_grad_ + row * pairs_.dim, scale);
+      const T* grad = PassedBack(combined_grad_, row, pairs_.dim, scale);
       return ScaledRow<T>{grad, scale * pairs_.weight(k)};
     };
     const int64_t last_pair = groups_.end(end - 1);
@@ -54,7 +54,7 @@ FE_INLINE void AddPairByPair(const Pairs<T>& pairs, Span<const ComputeType<T>> r
     constexpr int64_t kWidth = decltype(width_constant)::value;
     for (int64_t k = 0; k < pairs.num_pairs(); ++k) {
       const int64_t row = pairs.row_ids[k];
-      const T* row_grad = PassedBack(combined_grad + row * dim, row_scale[row]);
+      const T* row_grad = PassedBack(combined_grad, row, dim, row_scale[row]);
       if (row_grad == nullptr) continue;
       AddScaled<kWidth>(row_scale[row] * pairs.weight(k), row_grad + column, width,
                         rows_grad[pairs.unique_idx[k]] + column);

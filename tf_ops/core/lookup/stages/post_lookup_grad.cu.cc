@@ -46,7 +46,7 @@ __global__ void ScalePairsKernel(Pairs<T> pairs, const ComputeType<T>* __restric
     if (!pairs.Exists(k)) continue;
     const int64_t row = pairs.row_ids[k];
     const ComputeType<T> scale = row_scale[row];
-    out[k] = {PassedBack(combined_grad + row * pairs.dim, scale), scale * pairs.weight(k)};
+    out[k] = {PassedBack(combined_grad, row, pairs.dim, scale), scale * pairs.weight(k)};
   }
 }
 
