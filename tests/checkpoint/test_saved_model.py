@@ -2,8 +2,6 @@
 
 import os
 import pathlib
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -25,7 +23,7 @@ from saved_tables import (
 from tensorflow.core.protobuf import saved_model_pb2
 
 import fused_embedding as fe
-from distributed import cluster
+import processes
 
 v1 = tf.compat.v1
 KEYS = np.r_[keys_of_step(2), 10**12 + np.arange(20)]  # the last ones have no row
@@ -84,13 +82,8 @@ def served(tmp_path: pathlib.Path, folder: pathlib.Path, loader: str, keys: Any 
     """What a fresh process serves, which imports nothing but the package."""
     np.save(tmp_path / "keys.npy", keys)
     code = LOADERS[loader] + "\nnp.save(out, np.stack(rows))\n"
-    arguments = [str(folder), str(tmp_path / "keys.npy"), str(tmp_path / "rows.npy")]
-    subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        env=cluster.environment(),
-        check=True,
-        timeout=300,
-    )
+    arguments = (folder, tmp_path / "keys.npy", tmp_path / "rows.npy")
+    processes.output_of(processes.run_program(code, *arguments))
     first, *others = np.load(tmp_path / "rows.npy")
     for other in others:  # a counted key would be admitted after some lookups
         np.testing.assert_array_equal(other, first)

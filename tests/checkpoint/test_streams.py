@@ -1,10 +1,7 @@
 """tf.train.Checkpoint and fe.train.Saver: tables in files beside a checkpoint."""
 
-import os
 import pathlib
 import resource
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -30,7 +27,7 @@ from saved_tables import (
 )
 
 import fused_embedding as fe
-from distributed import cluster
+import processes
 
 v1 = tf.compat.v1
 
@@ -295,15 +292,8 @@ else:
 
 def extra_memory(path: pathlib.Path, kind: str) -> tuple[float, float]:
     """What saving and restoring need beyond the table, as parts of its memory."""
-    result = subprocess.run(
-        [sys.executable, "-c", MEMORY_PROGRAM, str(path), kind],
-        env=cluster.environment(),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=300,
-    )
-    table_bytes, saving, restoring = map(int, result.stdout.split())
+    output = processes.output_of(processes.run_program(MEMORY_PROGRAM, path, kind))
+    table_bytes, saving, restoring = map(int, output.split())
     assert table_bytes > 128e6
     return saving / table_bytes, restoring / table_bytes
 
@@ -380,10 +370,7 @@ def test_another_process_restores(tmp_path):
         "tf.train.Checkpoint(table=table).read(sys.argv[1]).assert_consumed()\n"
         "np.savez(sys.argv[2], **content_of(table, eager))\n"
     )
-    environment = cluster.environment()
-    environment["PYTHONPATH"] += os.pathsep + str(pathlib.Path(__file__).parent)
-    command = [sys.executable, "-c", code, path, str(tmp_path / "content.npz")]
-    subprocess.run(command, env=environment, check=True, timeout=300)
+    processes.output_of(processes.run_program(code, path, tmp_path / "content.npz"))
     got = dict(np.load(tmp_path / "content.npz", allow_pickle=True))
     assert_same(got, {name: np.asarray(value) for name, value in want.items()})
 

@@ -1,13 +1,10 @@
 """Saves that are not finished: killed, failed, of other processes, or copied just now."""
 
 import contextlib
-import os
 import pathlib
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -17,7 +14,7 @@ from saved_tables import assert_same
 from test_streams import STORE, STORES, Eager, files_of_tables
 
 import fused_embedding as fe
-from distributed import cluster
+import processes
 from fused_embedding.checkpoint import side_files, unfinished
 
 HOOKED = pytest.mark.parametrize(
@@ -253,12 +250,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 @pytest.mark.slow
 def test_the_next_save_removes_what_a_killed_process_left(tmp_path):
     kinds = ["eager", "saver", "sharded", "incremental", *(["ssd"] if HAS_ROCKSDB else [])]
-    environment = cluster.environment()
-    environment["PYTHONPATH"] += os.pathsep + str(pathlib.Path(__file__).parent)
-    command = [sys.executable, "-c", KILLED_PROGRAM, str(tmp_path), *kinds]
-    killed = subprocess.run(
-        command, env=environment, stdout=subprocess.PIPE, text=True, timeout=300
-    )
+    killed = processes.run_program(KILLED_PROGRAM, tmp_path, *kinds)
     assert (killed.returncode, killed.stdout.split()) == (-signal.SIGKILL, kinds)
     for kind in kinds:
         check_next_save(tmp_path / kind, kind)

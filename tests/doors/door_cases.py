@@ -1,11 +1,8 @@
-"""What the tests of all front doors share: Kerases, oracles of training, and other processes."""
+"""What the tests of all front doors share: Kerases, oracles of training, and pages."""
 
 import importlib
-import os
 import pathlib
 import re
-import subprocess
-import sys
 
 import numpy as np
 import tensorflow as tf
@@ -45,22 +42,6 @@ def first_rows(table, keys):
     """What rows of keys start as, without making them."""
     with fe.inference():
         return tf.nn.embedding_lookup(table, keys).numpy()
-
-
-def run_in_new_process(program, *arguments, cwd):
-    """Runs Python source with the package under test; what it printed."""
-    package = pathlib.Path(fe.__file__).parents[1]
-    path = os.pathsep.join([str(package), *filter(None, [os.getenv("PYTHONPATH")])])
-    run = subprocess.run(
-        [sys.executable, "-c", program, *map(str, arguments)],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert run.returncode == 0, run.stderr
-    return run.stdout
 
 
 def run_page(name, folder, monkeypatch):

@@ -5,9 +5,10 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
-from door_cases import KERASES, run_in_new_process
+from door_cases import KERASES
 
 import fused_embedding as fe
+import processes
 
 demb = fe.dynamicemb
 v1 = tf.compat.v1
@@ -117,7 +118,8 @@ def test_states_of_several_optimizers_have_files_each(tmp_path):
 @pytest.mark.slow
 def test_training_goes_on_in_a_new_process(tmp_path):
     def run(*arguments):
-        return run_in_new_process(PROGRAM, tmp_path / "out", *arguments, cwd=tmp_path)
+        done = processes.run_program(PROGRAM, tmp_path / "out", *arguments, cwd=tmp_path)
+        return processes.output_of(done)
 
     whole = run("", 0, 6).splitlines()[-1]
     run("dump", 0, 3)

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
-from door_cases import run_in_new_process
 
 import fused_embedding as fe
+import processes
 
 one = fe.one_embedding
 v1 = tf.compat.v1
@@ -62,8 +62,8 @@ def test_training_goes_on_in_a_new_process(tmp_path):
     """Bit by bit as if it had not stopped: rows, accumulators, frequencies, versions."""
 
     def run(*arguments):
-        output = run_in_new_process(PROGRAM, tmp_path, *arguments, cwd=tmp_path)
-        return json.loads(output.splitlines()[-1])
+        done = processes.run_program(PROGRAM, tmp_path, *arguments, cwd=tmp_path)
+        return json.loads(processes.output_of(done).splitlines()[-1])
 
     whole = run("", "", 0, 6)
     half = run("", "half", 0, 3)

@@ -1,17 +1,16 @@
 """python -m fused_embedding inspect: every field, of every kind of checkpoint, and damage."""
 
 import collections
+import functools
 import io
-import os
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import fused_embedding as fe
+import processes
 from checkpoint.saved_tables import (
     DIM,
     NAME,
@@ -391,14 +390,7 @@ def test_unusable_arguments(tmp_path):
 @pytest.mark.slow
 def test_the_commands_of_the_documentation(tmp_path):
     path, _, _ = by_object(tmp_path, 2, "counter")
-    package = str(pathlib.Path(fe.__file__).parents[1])
-    env = os.environ | {"PYTHONPATH": package, "TF_CPP_MIN_LOG_LEVEL": "3"}
-
-    def run(*arguments):
-        command = [sys.executable, "-m", "fused_embedding", *arguments]
-        return subprocess.run(
-            command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False
-        )
+    run = functools.partial(processes.run_module, "fused_embedding", cwd=tmp_path)
 
     done = run("inspect", path, "--report=report.html")
     assert done.returncode == 0, done.stderr

@@ -2,9 +2,7 @@ import ast
 import contextlib
 import doctest
 import importlib
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,22 +11,15 @@ import pytest
 import tensorflow as tf
 
 import fused_embedding as fe
+import processes
 
 tf1 = tf.compat.v1
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "deeprec_programs"
 
 
-def python(*arguments):
-    """Runs Python with the package that is under test."""
-    package = str(Path(fe.__file__).parents[1])
-    environment = {**os.environ, "PYTHONPATH": package, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=environment)
-
-
 def run(program, *arguments):
-    return python("-m", "fused_embedding", "run", str(program), *arguments)
+    return processes.run_module("fused_embedding", "run", program, *arguments)
 
 
 def stock_steps():
@@ -224,7 +215,7 @@ for _ in range(2):
 
 
 def test_install_reaches_all_modules_that_are_tensorflow_1():
-    result = python("-c", TWO_MODULES)
+    result = processes.run_program(TWO_MODULES)
     assert result.returncode == 0, result.stderr
 
 

@@ -1,15 +1,13 @@
 """The demo program: stock and fused training side by side."""
 
 import collections
-import os
+import functools
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
-import fused_embedding
+import processes
 from fused_embedding import __main__, extras
 from fused_embedding.demo import criteo, main, model, synthetic, trainer
 
@@ -22,19 +20,7 @@ needs_extras = pytest.mark.skipif(
 )
 
 
-def run_command(*arguments, cwd):
-    # The package under test, which may be an installed one.
-    package = pathlib.Path(fused_embedding.__file__).parents[1]
-    path = os.pathsep.join([str(package), *filter(None, [os.getenv("PYTHONPATH")])])
-    return subprocess.run(
-        [sys.executable, "-m", "fused_embedding", *map(str, arguments)],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+run_command = functools.partial(processes.run_module, "fused_embedding")
 
 
 @needs_extras

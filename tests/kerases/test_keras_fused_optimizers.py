@@ -2,10 +2,7 @@
 
 import doctest
 import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,6 +10,7 @@ import tensorflow as tf
 
 import fused_embedding as fe
 import fused_embedding.keras.fused
+import processes
 from cases.keras_optimizers import (
     APPLY,
     NUM_ROWS,
@@ -384,14 +382,10 @@ def test_a_variable_on_a_gpu_is_updated_by_stock(keras, monkeypatch):
 @pytest.mark.slow
 def test_under_a_strategy(keras):
     """Rows are summed over replicas, then updated once on each; row 3 is nobody's."""
-    program = pathlib.Path(__file__).with_name("keras_replicas_program.py")
-    command = [sys.executable, str(program), keras.__name__]
-    path = os.pathsep.join(sys.path)
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path}
-    )
-    assert done.returncode == 0, done.stderr
-    got, want = (np.float32(rows) for rows in json.loads(done.stdout.splitlines()[-1]))
+    folder = pathlib.Path(__file__).parent
+    done = processes.run_module("keras_replicas_program", keras.__name__, cwd=folder)
+    last_line = processes.output_of(done).splitlines()[-1]
+    got, want = (np.float32(rows) for rows in json.loads(last_line))
     assert_close(got, want, terms=TERMS)
     moved = np.any(got != 1, axis=1)
     assert moved.tolist() == [True, True, True, False, True]

@@ -2,14 +2,13 @@
 
 import pathlib
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import fused_embedding as fe
+import processes
 from cases.keras_layers import (
     DIM,
     HOLDERS,
@@ -29,7 +28,6 @@ EACH_HOLDER = pytest.mark.parametrize("holder", HOLDERS)
 # Ids that a row and a batch repeat.
 IDS = np.array([[0, 5], [7, 1], [2, 2], [9, 11], [3, 0], [1, 6], [5, 4], [8, 8]], np.int64)
 LABELS = np.linspace(-1, 1, len(IDS)).astype(np.float32)[:, None]
-PATHS = ":".join(sys.path)
 
 
 def model_of(keras, layer, pool=None):
@@ -209,13 +207,13 @@ LOAD = """
 import importlib, sys
 import numpy as np
 import fused_embedding as fe
-name, folder = sys.argv[1:]
+name, folder, *paths = sys.argv[1:]
 keras = importlib.import_module(name)
 if name == "tf_keras":  # imported after fused_embedding, which has registered with keras
     fe.keras.fused_layers(keras)
     fe.keras.fused_optimizers(keras)
 ids = np.load(folder + "/ids.npy")
-for path in sys.stdin.read().split():
+for path in paths:
     if path.endswith(".weights.h5"):
         model = keras.models.load_model(path.removesuffix(".weights.h5") + ".keras")
         model = keras.models.clone_model(model)  # without what it was trained to
@@ -257,14 +255,7 @@ def test_files_hold_the_layers_for_other_processes(keras, tmp_path):
             saved[path] = model
     suffixes = {p: [".keras", ".weights.h5"] + [".h5"] * ("weights_" in p) for p in saved}
     paths = [path + suffix for path, its in suffixes.items() for suffix in its]
-    run = subprocess.run(
-        [sys.executable, "-c", LOAD, keras.__name__, str(tmp_path)],
-        input="\n".join(paths),
-        env={"PYTHONPATH": PATHS, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, run.stderr
+    processes.output_of(processes.run_program(LOAD, keras.__name__, tmp_path, *paths))
     for path, model in saved.items():
         want = model.predict(IDS, verbose=0)
         for suffix in suffixes[path]:

@@ -1,11 +1,12 @@
 """What a lookup of a large batch needs beside its result."""
 
 import pathlib
-import subprocess
 import sys
 import textwrap
 
 import pytest
+
+import processes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NUM_COLUMNS, BATCH, DIM = 26, 65536, 16
@@ -58,14 +59,8 @@ def test_a_large_batch_needs_at_most_16_bytes_an_id_beside_its_result(
     ids_per_row, max_norm, is_sorted
 ):
     arguments = (NUM_COLUMNS, BATCH, DIM, ids_per_row, max_norm, is_sorted)
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(PROGRAM), repr(arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    temporary = int(done.stdout.split()[-1])
+    done = processes.run_program(textwrap.dedent(PROGRAM), repr(arguments))
+    temporary = int(processes.output_of(done).split()[-1])
     num_ids = NUM_COLUMNS * BATCH * ids_per_row
     print(f"{temporary / num_ids:.1f} bytes an id")
     assert temporary <= 16 * num_ids + SLACK_BYTES

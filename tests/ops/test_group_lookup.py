@@ -1,7 +1,3 @@
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,6 +5,7 @@ import tensorflow as tf
 import fused_embedding as fe
 import group_stages
 import oracle.lookup
+import processes
 from checking import VALUE_DTYPES, assert_close, assert_rounded_once, assert_same_bits, dtype_name
 from group_stages import Column
 from stages import SHAPE_ERROR
@@ -254,11 +251,5 @@ print(status("VmHWM") - before)
 
 
 def test_a_variable_is_never_copied():
-    done = subprocess.run(
-        [sys.executable, "-c", MEMORY_PROGRAM],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TF_CPP_MIN_LOG_LEVEL": "3"},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    assert int(done.stdout) < 64 * 2**20  # the table has 244 MiB
+    output = processes.output_of(processes.run_program(MEMORY_PROGRAM))
+    assert int(output) < 64 * 2**20  # the table has 244 MiB

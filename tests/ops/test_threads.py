@@ -1,12 +1,11 @@
 """The same bits for any number of threads, in every op and in the whole lookup."""
 
 import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
+
+import processes
 
 HERE = pathlib.Path(__file__).parent
 NAMES = (
@@ -30,15 +29,8 @@ NAMES = (
 
 def digests(num_threads):
     """Digests by name, from a process of its own: TensorFlow fixes its threads once."""
-    path = os.pathsep.join(sys.path)  # the package under test, installed or in place
-    done = subprocess.run(
-        [sys.executable, str(HERE / "thread_digests.py"), str(num_threads)],
-        env=os.environ | {"PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    return json.loads(done.stdout)
+    done = processes.run_module("thread_digests", num_threads, cwd=HERE)
+    return json.loads(processes.output_of(done))
 
 
 @pytest.fixture(scope="module")

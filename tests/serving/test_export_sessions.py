@@ -1,15 +1,12 @@
 """fe.export_for_serving of TF1 sessions: feature columns, variables of both kinds, tables."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import fused_embedding as fe
+import processes
 from cases import columns as cases
-from distributed import cluster
 from serving.serving_cases import OURS, UNKNOWN, assert_same, assert_served
 
 v1 = tf.compat.v1
@@ -103,12 +100,7 @@ with v1.Session() as session:
     fe.export_for_serving(session, sys.argv[1], inputs={"keys": keys}, outputs=outputs)
 """
     folder, want = tmp_path / "model", tmp_path / "want.npz"
-    subprocess.run(
-        [sys.executable, "-c", program, str(folder), str(want)],
-        env=cluster.environment(),
-        check=True,
-        timeout=300,
-    )
+    processes.output_of(processes.run_program(program, folder, want))
     assert_served(server, folder, {"keys": np.array([1, 2, 3], np.int64)}, dict(np.load(want)))
 
 

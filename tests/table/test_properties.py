@@ -3,10 +3,7 @@
 import functools
 import hashlib
 import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,6 +11,7 @@ import tensorflow as tf
 from content_digests import NUM_KEYS
 
 import fused_embedding as fe
+import processes
 
 HERE = pathlib.Path(__file__).parent
 KEYS = np.random.default_rng(0).integers(-(2**63), 2**63, 1000)
@@ -25,21 +23,11 @@ INITIALIZERS = {
 }
 
 
-def run_python(*arguments):
-    """Standard output of a process of its own."""
-    path = os.pathsep.join(sys.path)  # the package under test, installed or in place
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        env=os.environ | {"PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    ).stdout
-
-
 @functools.cache
 def digests(num_threads):
-    return json.loads(run_python(HERE / "content_digests.py", num_threads))
+    """Digests by name, from a process of its own: TensorFlow fixes its threads once."""
+    done = processes.run_module("content_digests", num_threads, cwd=HERE)
+    return json.loads(processes.output_of(done))
 
 
 @pytest.mark.slow
@@ -92,7 +80,8 @@ def digest(kind):
 
 def test_first_values_are_the_same_in_another_process():
     program = "import test_properties as t; print([t.digest(kind) for kind in t.INITIALIZERS])"
-    assert run_python("-c", program).strip() == str([digest(kind) for kind in INITIALIZERS])
+    printed = processes.output_of(processes.run_program(program))
+    assert printed.strip() == str([digest(kind) for kind in INITIALIZERS])
 
 
 def test_an_erased_key_starts_as_it_did():

@@ -1,16 +1,14 @@
 """Tables with a tier on an SSD: which folder each has, and that SavedModels have none."""
 
 import gc
-import os
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import fused_embedding as fe
+import processes
 from cases.tiers import needs_rocksdb, on_ssd
 
 tf1 = tf.compat.v1
@@ -72,14 +70,12 @@ def test_another_process_has_the_folder(tmp_path):
         "option = fe.EmbeddingVariableOption(storage_option=storage)\n"
         "fe.get_embedding_variable('users', 4, ev_option=option)\n"
     )
-    command = [sys.executable, "-c", program, tmp_path]
-    env = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
-    other = subprocess.run(command, env=env, capture_output=True, text=True)
+    other = processes.run_program(program, tmp_path)
     assert "FailedPreconditionError: {{" in other.stderr
     assert f"cold store {tmp_path}/users is in use, by this process or another one" in other.stderr
     del held
     gc.collect()
-    subprocess.run(command, env=env, capture_output=True, check=True)
+    processes.output_of(processes.run_program(program, tmp_path))
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path):
