@@ -79,7 +79,7 @@ wheel: .venv/.done
 	@ls dist/*.whl
 
 bazel: wheel
-	$(STAGE) bazel tools/bazel_wheel.sh $(BIN)/python
+	$(STAGE) bazel tools/bazel_wheel.sh $(BIN)/python $(if $(FE_IN_CI),--config=ci)
 	@ls dist/bazel/*.whl
 
 portable: wheel

@@ -1,15 +1,17 @@
 #!/bin/sh
-# bazel_wheel.sh PYTHON: builds dist/bazel/*.whl with Debian's Bazel, from an environment of its own
-# that has TensorFlow and nothing else: it must not need more, such as a newer setuptools than that
-# environment has. Then checks that it is pip's wheel (dist/*.whl), that its extra [cpu] is that
-# TensorFlow, and that it runs the example of the README there.
+# bazel_wheel.sh PYTHON [OPTIONS]: builds dist/bazel/*.whl with Debian's Bazel, which gets OPTIONS,
+# from an environment of its own that has TensorFlow and nothing else: it must not need more, such
+# as a newer setuptools than that environment has. Then checks that it is pip's wheel (dist/*.whl),
+# that its extra [cpu] is that TensorFlow, and that it runs the example of the README there.
 set -e
+python=$1
+shift
 unset PYTHONPATH
 tools/system_packages.sh g++ bazel-bootstrap bazel-rules-java bazel-rules-proto bazel-platforms
-tensorflow=$("$1" tools/find_tensorflow.py)
+tensorflow=$("$python" tools/find_tensorflow.py)
 fresh=$(mktemp -d)
 trap 'rm -rf "$fresh"' EXIT
-"$1" -m venv "$fresh/venv"
+"$python" -m venv "$fresh/venv"
 "$fresh/venv/bin/pip" install -q "tensorflow-cpu==${tensorflow##*;}"
 # TensorFlow asks for any setuptools, so from Python 3.12 on pip has taken the newest one.
 if "$fresh/venv/bin/python" -c 'import setuptools.command.bdist_wheel' 2>/dev/null; then
@@ -17,15 +19,15 @@ if "$fresh/venv/bin/python" -c 'import setuptools.command.bdist_wheel' 2>/dev/nu
 fi
 
 # In one process, so that its CPU seconds are those of this stage.
-PYTHON_BIN_PATH=$fresh/venv/bin/python bazel --batch build --config=debian //:wheel
+PYTHON_BIN_PATH=$fresh/venv/bin/python bazel --batch build --config=debian "$@" //:wheel
 rm -rf dist/bazel
 mkdir -p dist/bazel
 install -m 644 bazel-bin/wheel/*.whl dist/bazel
-"$1" tools/compare_wheels.py dist/*.whl dist/bazel/*.whl
+"$python" tools/compare_wheels.py dist/*.whl dist/bazel/*.whl
 
 wheel=$(echo dist/bazel/*.whl)
 "$fresh/venv/bin/pip" install -q --dry-run --ignore-installed --report "$fresh/report" "$wheel[cpu]"
 grep -q '"name": "tensorflow.cpu"' "$fresh/report"
 "$fresh/venv/bin/pip" install -q "$wheel[cpu]"
-"$1" tools/readme_example.py >"$fresh/example.py"
+"$python" tools/readme_example.py >"$fresh/example.py"
 (cd "$fresh" && venv/bin/python example.py)

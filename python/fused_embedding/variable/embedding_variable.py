@@ -25,7 +25,8 @@ from fused_embedding.variable.options import EmbeddingVariableOption
 from fused_embedding.variable.reads import as_keys, global_step_value, read_keys, refuse_dense
 from fused_embedding.variable.storage_options import StorageType
 
-# What EmbeddingVariableStatistics counts, in its order: last, of a table with a tier on an SSD.
+# The names that the op EmbeddingVariableStatistics gives, in its order, for graphs, which need them
+# before the op runs. Those of a tier on an SSD are last. C++: core/table/table_statistics.cc.
 TIER_STATISTICS = (
     "demotions",
     "written_back",
