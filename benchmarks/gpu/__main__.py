@@ -23,7 +23,7 @@ from benchmarks.gpu import core, inputs, measure, peers, targets
 from benchmarks.harness import machine, workloads
 from benchmarks.report import markdown, results
 
-SCHEMA = "fused_embedding.gpu_benchmark/1"
+SCHEMA = results.GPU_SCHEMA
 GPU_SAMPLES, CPU_SAMPLES = 64, 30
 PLUG_BYTES = 1 << 30
 CPU_WORKLOADS = ("W2", "W4")

@@ -24,7 +24,7 @@ from benchmarks.gpu.core_rows import ROWS, SIZES, Row, Size
 from benchmarks.harness import machine, timing
 from benchmarks.report import markdown, results
 
-SCHEMA = "fused_embedding.core_speed/1"
+SCHEMA = results.CORE_SPEED_SCHEMA
 ROUNDS = 21
 BLOCK_STEPS = 20
 SLOWER_SHARE = 0.02

@@ -1,4 +1,4 @@
-"""Commands of results, with the names that the programs have today."""
+"""Commands of results, as they are repeated today."""
 
 import re
 
@@ -19,12 +19,22 @@ _ROOMS = {
     "tiers": "tiers.steps",
 }
 _PROGRAM = re.compile(r"(?<= -m benchmarks\.)\w+(?= |$)")
+# Paths of the machine that measured, and what benchmarks/README.md has in their place.
+_PATHS = {
+    r" --(?:output|await)=\S+": "",
+    r"(?<= --folder=)\S+": "/mnt/ssd/bench",
+    r"(?<= --peer_python=)\S+": "peer/bin/python",
+}
+_CORE_SPEED = re.compile(r"^python -m benchmarks\.gpu\.core_speed .*--old_commit=(\S+).*$")
 
 
 def today(command: str) -> str:
-    """Returns the command that does the same now.
+    """Returns the command that does the same now, on any machine.
 
-    >>> today("python -m benchmarks.run --op=gather")
-    'python -m benchmarks.harness.run --op=gather'
+    >>> today("python -m benchmarks.tiers --folder=/tmp/v/t --output=/tmp/v/out")
+    'python -m benchmarks.tiers.steps --folder=/mnt/ssd/bench'
     """
-    return _PROGRAM.sub(lambda program: _ROOMS.get(program[0], program[0]), command)
+    command = _PROGRAM.sub(lambda program: _ROOMS.get(program[0], program[0]), command)
+    for path, instead in _PATHS.items():
+        command = re.sub(path, instead, command)
+    return _CORE_SPEED.sub(r"tools/core_speed.sh .venv/bin 2 \1", command)

@@ -2,10 +2,16 @@
 
 import json
 import pathlib
+import re
 
 from benchmarks.harness import machine
 
 SCHEMA = "fused_embedding.benchmark/1"
+CORE_SPEED_SCHEMA = "fused_embedding.core_speed/1"
+GPU_SCHEMA = "fused_embedding.gpu_benchmark/1"
+# Fields that were added to records later, with what older files mean by leaving them out.
+DEFAULTS = {"fitness": None, "unfit": False}
+_DATE_AND_COMMIT = re.compile(r"^\d{4}-\d\d-\d\d-(?:[0-9a-f]{10}-|unknown-)?")
 
 
 def write(record: dict, what: str, folder: str | None = None) -> None:
@@ -17,32 +23,58 @@ def write(record: dict, what: str, folder: str | None = None) -> None:
     print(path)
 
 
-def load(path: pathlib.Path) -> dict:
-    """Returns one result.
+def load(path: pathlib.Path, schema: str = SCHEMA) -> dict:
+    """Returns one result, with the name of its file.
 
     Raises:
         ValueError: The file has another schema.
     """
     record = json.loads(path.read_text())
-    if record.get("schema") != SCHEMA:
+    if record.get("schema") != schema:
         raise ValueError(
-            f"{path} has schema {record.get('schema')}, but {SCHEMA} is read here; measure again"
+            f"{path} has schema {record.get('schema')}, but {schema} is read here; measure again"
         )
-    return record
+    return DEFAULTS | record | {"file": path.name}
 
 
-def newest(folder: pathlib.Path) -> list[dict]:
-    """Returns the newest result in `folder` for each set of axes, sorted by axes.
+def benchmark(path: pathlib.Path) -> str:
+    """Returns the name of the benchmark that a file is a result of: program and arguments.
+
+    >>> benchmark(pathlib.Path("2026-11-21-d73f1342d8-W1-t1-b65536.json"))
+    'W1-t1-b65536'
+    """
+    return _DATE_AND_COMMIT.sub("", path.stem)
+
+
+def newest(folder: pathlib.Path, schema: str = SCHEMA) -> list[dict]:
+    """Returns the newest result in `folder` of each benchmark with this schema, sorted by axes.
 
     Files without a schema are counts that tests printed, not benchmarks; they are left out.
     """
+    names = ("workload", "op", "table", "tables", "threads", "batch_size", "mode", "num_keys")
     latest: dict[tuple, dict] = {}
-    paths = [path for path in folder.glob("*.json") if "schema" in json.loads(path.read_text())]
-    for record in sorted((load(path) for path in paths), key=lambda r: r["date"]):
-        axes = record["axes"]
-        names = ("workload", "op", "table", "tables", "threads", "batch_size", "mode", "num_keys")
-        latest[tuple(str(axes.get(name, "")) for name in names)] = record
+    paths = [p for p in folder.glob("*.json") if json.loads(p.read_text()).get("schema") == schema]
+    for record in sorted((load(path, schema) for path in paths), key=lambda r: r["date"]):
+        axes = record.get("axes", {})
+        key = [str(axes.get(name, "")) for name in names]
+        latest[(*key, benchmark(pathlib.Path(record["file"])))] = record
     return [latest[key] for key in sorted(latest)]
+
+
+def superseded(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Returns the files in `folder` that are not the newest result of their benchmark.
+
+    A file's name begins with its date; of one day, the record has the time.
+    """
+
+    def date(path: pathlib.Path) -> str:
+        return json.loads(path.read_text()).get("date") or path.name
+
+    kept: dict[str, pathlib.Path] = {}
+    paths = sorted(folder.glob("*.json"), key=date)
+    for path in paths:
+        kept[benchmark(path)] = path
+    return [path for path in paths if kept[benchmark(path)] != path]
 
 
 def folders() -> list[pathlib.Path]:

@@ -1,4 +1,3 @@
-import json
 import pathlib
 import re
 import sys
@@ -14,7 +13,7 @@ sys.path.insert(0, str(ROOT))  # the benchmarks are no installed package
 
 from benchmarks.harness import check, kernels, limit, resources, sweep, systems, timing  # noqa: E402
 from benchmarks.harness.workloads import WORKLOADS, Batch, Drift, ListWorkload, merged  # noqa: E402
-from benchmarks.report import commands, compare, page, results  # noqa: E402
+from benchmarks.report import compare, page, results  # noqa: E402
 
 
 def run_driver(folder, *arguments):
@@ -376,30 +375,6 @@ def test_a_peer_that_is_not_there_is_named(tmp_path):
     done = processes.run_module("benchmarks.harness.run", *arguments, cwd=ROOT)
     assert done.returncode != 0
     assert "no such peer: ['fbgem']; there are ('torch_embedding_bag', 'fbgemm_tbe')" in done.stderr
-
-
-def test_load_rejects_another_schema(tmp_path):
-    path = tmp_path / "old.json"
-    path.write_text(json.dumps({"schema": "something/0"}))
-    with pytest.raises(ValueError, match=r"has schema something/0, but .*; measure again"):
-        results.load(path)
-
-
-def test_counts_of_tests_are_no_results_of_benchmarks(tmp_path):
-    record = {"schema": results.SCHEMA, "date": "2026-11-23", "axes": {"workload": "W1"}}
-    (tmp_path / "2026-11-23-W1.json").write_text(json.dumps(record))
-    (tmp_path / "2026-11-23-crafted_files.json").write_text(json.dumps({"files": 6000}))
-    assert results.newest(tmp_path) == [record]
-
-
-def test_each_recorded_command_names_a_program_of_today():
-    recorded = {record["command"] for f in results.folders() for record in results.newest(f)}
-    assert recorded
-    for command in map(commands.today, recorded):
-        module = re.search(r"-m (benchmarks\.\w+\.\w+)( |$)", command)
-        assert module, command
-        assert (ROOT / module[1].replace(".", "/")).with_suffix(".py").exists(), command
-        assert commands.today(command) == command
 
 
 @pytest.mark.parametrize("guide", ["benchmarks/README.md", "docs/performance.md", "docs/gpu.md"])
