@@ -22,13 +22,12 @@ import numpy as np
 from benchmarks.gpu import core
 from benchmarks.gpu.core_rows import ROWS, SIZES, Row, Size
 from benchmarks.harness import machine, timing
-from benchmarks.report import markdown, results
+from benchmarks.report import core_reports, markdown, results
 
 SCHEMA = results.CORE_SPEED_SCHEMA
 ROUNDS = 21
 BLOCK_STEPS = 20
 SLOWER_SHARE = 0.02
-MAX_SPREAD = 0.05
 EXIT_CODES = {"slower": 1, "other bits": 1, "not judged": 2, "as fast": 0}
 Step = Callable[[int], object]
 
@@ -44,11 +43,11 @@ def main() -> None:
             name: core.Machine(core.load(os.path.abspath(path)), threads=1)
             for name, path in (("old", arguments.old), ("copy", copy), ("new", arguments.new))
         }
-        _print_head()
+        print("\n".join(markdown.head(core_reports.HEAD)))
         rows = {}
         for name in names:
             rows[name] = measure(machines, ROWS[name], size, arguments.rounds)
-            print(_line(name, rows[name]), flush=True)
+            print(core_reports.row(name, rows[name]), flush=True)
     record = {
         "schema": SCHEMA,
         "machine": machine.describe_host(),
@@ -91,7 +90,7 @@ def measure(machines: dict[str, core.Machine], row: Row, size: Size, rounds: int
     both = timing.alternate({n: steps[n] for n in ("old", "new")}, rounds, BLOCK_STEPS)
     of_copy = timing.ratio(copies["copy"], copies["old"])
     ratio = timing.ratio(both["new"], both["old"])
-    spread = round(max(abs(of_copy["p25"] - 1), abs(of_copy["p75"] - 1)), 3)
+    spread = timing.spread(of_copy)
     return {
         "old": timing.summary(both["old"]),
         "new": timing.summary(both["new"]),
@@ -105,7 +104,7 @@ def measure(machines: dict[str, core.Machine], row: Row, size: Size, rounds: int
 
 def verdict(ratio: float, spread: float) -> str:
     """What a median ratio of new over old says, where a copy of old has this spread."""
-    if spread > MAX_SPREAD:
+    if spread > timing.MAX_SPREAD:
         return "not judged"
     return "slower" if round(ratio - 1, 3) > max(SLOWER_SHARE, spread) else "as fast"
 
@@ -133,20 +132,6 @@ def _differ(
     return bits[0] != bits[1]
 
 
-def _print_head() -> None:
-    names = ("row", "old, ms", "new, ms", "new / old", "copy / old", "spread", "load", "verdict")
-    print("\n".join(markdown.head(names)))
-
-
-def _line(name: str, row: dict) -> str:
-    if "ratio" not in row:
-        return markdown.row([name, *[""] * 6, row["verdict"]])
-    times = [markdown.milliseconds(row[each]) for each in ("old", "new")]
-    ratios = [f"{row[each]['median']:.3f}" for each in ("ratio", "copy_ratio")]
-    figures = [f"{row['spread']:.1%}", str(row["load_average"])]
-    return markdown.row([name, *times, *ratios, *figures, row["verdict"]])
-
-
 def _judge(rows: dict[str, dict]) -> int:
     """Prints how many rows have each verdict; returns the exit code."""
     found = [row["verdict"] for row in rows.values()]
@@ -154,9 +139,8 @@ def _judge(rows: dict[str, dict]) -> int:
         if each in found:
             print(f"{found.count(each)} of {len(found)} rows: {each}")
     if "not judged" in found:
-        print(
-            f"not judged: a copy of the old library differs from it by more than {MAX_SPREAD:.0%}"
-        )
+        most = f"{timing.MAX_SPREAD:.0%}"
+        print(f"not judged: a copy of the old library differs from it by more than {most}")
     codes = {EXIT_CODES[each] for each in found}
     return 1 if 1 in codes else max(codes, default=0)
 

@@ -46,6 +46,9 @@ _BATCH_SIZE = flags.DEFINE_integer("batch_size", None, "Instead of the workload'
 _ROUNDS = flags.DEFINE_integer("rounds", 12, "Rounds of alternation.", lower_bound=1)
 _BLOCK = flags.DEFINE_integer("block", 5, "Timed steps of a system in a round.", lower_bound=1)
 _OP = flags.DEFINE_list("op", [], "Stems of benchmarks/ops: time these ops alone.")
+_VARIANT = flags.DEFINE_string(
+    "variant", None, "Added to the result's name: a choice of systems or phases of its own."
+)
 _OUTPUT = flags.DEFINE_string("output", None, "Folder for the JSON; by default the machine's.")
 
 
@@ -83,6 +86,7 @@ def measure(name: str, threads: int) -> None:
         axes |= {"workload": name, "batch_size": workload.batch_size, "mode": _MODE.value}
         axes |= {"tables": "keyed"} if _is_keyed() else {}
         cells = _measure_workload(workload, threads)
+    axes |= {"variant": _VARIANT.value} if _VARIANT.value else {}
     host = machine.describe()
     record = {"schema": results.SCHEMA, **machine.provenance(), "machine": host, "axes": axes}
     results.write(record | {"cells": cells}, _name(axes), _OUTPUT.value)
@@ -245,6 +249,7 @@ def _name(axes: dict) -> str:
     parts += [f"t{axes['threads']}"]
     parts += [f"b{_BATCH_SIZE.value}"] if _BATCH_SIZE.value else []
     parts += ["function"] if axes.get("mode") == "function" else []
+    parts += [_VARIANT.value] if _VARIANT.value else []
     return "-".join(parts)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 Step = Callable[[int], object]
 Figures = dict[str, Any]  # of one system, as they stand in the JSON
 WARM_UP_STEPS = 5
+MAX_SPREAD = 0.05  # of a thing timed against itself; above it other programs were in the way
 
 
 def alternate(
@@ -81,3 +82,12 @@ def ratio(numerator: np.ndarray, denominator: np.ndarray) -> dict[str, float]:
         name: round(float(v), 3)
         for name, v in zip(("median", "p25", "p75"), (median, p25, p75), strict=True)
     }
+
+
+def spread(of_itself: dict[str, float]) -> float:
+    """Returns how far the quartiles of a ratio are from 1, for a thing timed against itself.
+
+    >>> spread({"median": 1.001, "p25": 0.99, "p75": 1.004})
+    0.01
+    """
+    return round(max(abs(of_itself["p25"] - 1), abs(of_itself["p75"] - 1)), 3)

@@ -1,1 +1,1 @@
-"""Results: read, compared, drawn, and written into docs/performance.md."""
+"""Results: read, compared, drawn, and written into docs/performance.md and docs/results."""

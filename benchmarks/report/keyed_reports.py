@@ -1,4 +1,4 @@
-"""The tables of docs/performance.md about tables without a vocabulary."""
+"""The tables about tables without a vocabulary."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -15,18 +15,19 @@ _RAW_PHASES = {
 }
 
 
-def reports(records: Sequence[dict]) -> list[str]:
-    """Returns a section for each result that has one."""
+def reports(records: Sequence[dict]) -> dict[str, str]:
+    """Returns the tables of each kind that there are results of."""
     makers: dict[str, Callable[[dict], str]] = {
         "raw": _raw_table,
         "keyed": _workload_table,
         "growing": _growth_table,
     }
-    parts = []
+    found = {}
     for kind, make in makers.items():
         of_kind = [r for r in records if kind in (r["axes"].get("table"), r["axes"].get("tables"))]
-        parts += [make(record) for record in of_kind]
-    return parts
+        if of_kind:
+            found[kind] = "\n\n".join(map(make, of_kind))
+    return found
 
 
 def _workload_table(record: dict) -> str:

@@ -1,4 +1,4 @@
-"""How the tables of docs/performance.md are written, whatever they are about."""
+"""How tables of results are written, whatever they are about."""
 
 from collections.abc import Sequence
 
@@ -24,3 +24,9 @@ def milliseconds(entry: dict) -> str:
     """Returns the median of a measured system and its quartiles: "2 (1.9-2.1)"."""
     low, high = entry["p25_us"] / 1e3, entry["p75_us"] / 1e3
     return f"{entry['median_us'] / 1e3:.3g} ({low:.3g}-{high:.3g})"
+
+
+def speedup(of: dict[str, float]) -> str:
+    """Returns a median speedup. A loss is printed in bold: it must not be overlooked."""
+    text = f"{of['median']:.2f}"
+    return f"**{text}**" if of["median"] < 1.0 else text

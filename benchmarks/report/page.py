@@ -1,206 +1,108 @@
-"""Writes the tables of docs/performance.md from the newest results; no figure is typed by hand.
+"""Writes the tables of docs/performance.md and docs/results/MACHINE.md from the results.
 
-python -m benchmarks.report.page [--folder=benchmarks/results/MACHINE]
+python -m benchmarks.report.page
+
+Text outside the marks "begin generated: BLOCK" and "end generated" stays as it is.
 """
 
 import pathlib
 import re
 
-from absl import app, flags
+from absl import app
 
 from benchmarks.harness import machine
-from benchmarks.report import commands, keyed_reports, markdown, results, tier_reports
-
-_FOLDER = flags.DEFINE_string(
-    "folder", None, "Folder of results; by default those of all machines."
+from benchmarks.report import (
+    claims,
+    commands,
+    core_reports,
+    dense_reports,
+    keyed_reports,
+    markdown,
+    results,
+    tier_reports,
 )
 
-PAGE = machine.ROOT / "docs" / "performance.md"
-BEGIN, END = "<!-- begin generated -->", "<!-- end generated -->"
-# Ours in each phase: the best that there is, by what was measured; older results have v2 alone.
-OURS = {"forward": "group", "gradient": "group", "sgd": "group_fused", "adagrad": "group_fused"}
-# What ours is compared with, and whether both are under TensorFlow's default options.
-OTHERS = {
-    "stock": ("stock", False),
-    "stock_default": ("stock at its defaults", True),
-    "plain": ("plain", False),
-    "v2": ("v2", False),
-    "torch_embedding_bag": ("EmbeddingBag", False),
-    "fbgemm_tbe": ("TBE", False),
-}
-# design: times the limit on one thread that each workload should stay below.
-TARGETS = {
-    "W1": {"forward": 1.5, "sgd": 2.0, "adagrad": 2.0},
-    "W2": {"forward": 0.9, "sgd": 1.7, "adagrad": 2.0},
-    "W3": {"forward": 1.5, "sgd": 2.0, "adagrad": 2.0},
-    "W4": {"forward": 1.5, "adagrad": 2.0},
-}
+DOCS = machine.ROOT / "docs"
+PAGE = DOCS / "performance.md"
+# Results from before harness.run had --variant, which were named by hand.
+VARIANTS = {"2026-11-21-d73f1342d8-W2-t1-tbe.json": "tbe"}
+END = "<!-- end generated -->"
+BLOCK = re.compile(rf"<!-- begin generated: (\w+) -->\n.*?{END}", re.DOTALL)
 
 
-def workload_table(record: dict) -> str:
-    """Returns the table of one result of a workload."""
-    axes = record["axes"]
-    title = f"### {axes['workload']}, {axes['threads']} thread(s), batch {axes['batch_size']}"
-    title += ", tf.function" if axes["mode"] == "function" else ""
-    systems = [cell["systems"] for cell in record["cells"]]
-    others = [name for name in OTHERS if any(name in measured for measured in systems)]
-    head = ["step", "ours", "ms", "x limit (target)", "kernels (stock's)"]
-    head += [f"over {OTHERS[name][0]}" for name in others]
-    lines = [title, "", *markdown.head(head)]
-    lines += [markdown.row(_workload_row(cell, axes, others)) for cell in record["cells"]]
-    return "\n".join(lines)
-
-
-def _workload_row(cell: dict, axes: dict, others: list[str]) -> list[str]:
-    phase, systems = cell["phase"], cell["systems"]
-    name = OURS[phase] if OURS[phase] in systems else "v2"
-    ours = systems[name]
-    row = [
-        markdown.PHASES[phase],
-        f"`{name}`",
-        markdown.milliseconds(ours),
-        _x_limit(ours, phase, axes),
-    ]
-    stock = systems.get("stock", {}).get("kernels", "")
-    row.append(f"{ours['kernels']} ({stock})" if "kernels" in ours else "")
-    for other in others:
-        of = systems.get(f"{name}_default", {}) if OTHERS[other][1] else ours
-        speedup = of.get("speedup_over", {}).get(other)
-        row.append(_speedup(speedup) if speedup else "")
-    return row
-
-
-def _x_limit(ours: dict, phase: str, axes: dict) -> str:
-    """A missed target is printed in bold."""
-    if "x_limit" not in ours:
-        return ""
-    text = f"{ours['x_limit']['median']:.2f}"
-    target = TARGETS.get(axes["workload"], {}).get(phase)
-    if target is None or axes["threads"] != 1:
-        return text
-    return f"{text} ({target})" if float(text) <= target else f"**{text}** ({target})"
-
-
-def serving_table(records: list[dict]) -> str:
-    """Returns the table of small batches."""
-    lines = ["### Serving: small batches, forward", ""]
-    cells = [(record["axes"], cell) for record in records for cell in record["cells"]]
-    names = list(dict.fromkeys(name for _, cell in cells for name in cell["systems"]))
-    head = ["workload", "batch", "callers"] + [f"{n} p50 / p99 us" for n in names]
-    head += [f"{n} calls/s" for n in names]
-    lines += markdown.head(head)
-    lines += [markdown.row(_serving_row(axes, cell, names)) for axes, cell in cells]
-    return "\n".join(lines)
-
-
-def _serving_row(axes: dict, cell: dict, names: list[str]) -> list[str]:
-    systems = [cell["systems"][name] for name in names]
-    row = [axes["workload"], str(axes["batch_size"]), str(cell["callers"])]
-    row += [f"{s['p50_us']:.0f} / {s['p99_us']:.0f}" for s in systems]
-    return row + [f"{s['calls_per_second']:,}" for s in systems]
-
-
-def exports_table(records: list[dict]) -> str:
-    """Returns the table of a whole model's exports, and of deltas that they apply meanwhile."""
-    lines = ["### Exports of a click model: requests to a server, one caller", ""]
-    lines += markdown.head(
-        ["rows", "batch", "server", "deltas applied", "p50 us", "p99 us", "longest ms"]
-    )
-    for record in sorted(records, key=lambda r: r["axes"]["batch_size"]):
-        axes = record["axes"]
-        for cell in record["cells"]:
-            for name, figures in cell["systems"].items():
-                row = [axes["workload"], str(axes["batch_size"]), name]
-                row += [str(figures.get("deltas", "-")), f"{figures['p50_us']:.0f}"]
-                row += [f"{figures['p99_us']:.0f}", f"{figures['longest_us'] / 1e3:.1f}"]
-                lines.append(markdown.row(row))
-    return "\n".join(lines)
-
-
-def one_table_table(records: list[dict]) -> str:
-    """Returns the table of many columns beside one."""
-    lines = ["### Many columns beside the same ids in one column of one table", ""]
-    head = ["workload", "threads", "step", "columns ms", "one column ms", "columns take"]
-    lines += markdown.head(head)
-    for record in records:
-        axes = record["axes"]
-        for cell in record["cells"]:
-            columns, one = cell["systems"]["columns"], cell["systems"]["one_table"]
-            row = [axes["workload"], str(axes["threads"]), markdown.PHASES[cell["phase"]]]
-            row += [markdown.milliseconds(columns), markdown.milliseconds(one)]
-            row.append(f"{columns['of_one_table']['median']:.2f} of its time")
-            lines.append(markdown.row(row))
-    return "\n".join(lines)
-
-
-def op_table(records: list[dict]) -> str:
-    """Returns the table of the single ops."""
-    lines = ["### Single ops against the stock ops that they replace", ""]
-    head = ["op", "shape", "threads", "ours ms", "stock ms", "speedup"]
-    lines += markdown.head(head)
-    for record in records:
-        axes = record["axes"]
-        for cell in record["cells"]:
-            ours, stock = cell["systems"]["fused"], cell["systems"]["stock"]
-            shape = " x ".join(str(size) for size in cell["shape"])
-            row = [axes["op"], shape, str(axes["threads"]), markdown.milliseconds(ours)]
-            row += [markdown.milliseconds(stock), _speedup(ours["speedup_over"]["stock"])]
-            lines.append(markdown.row(row))
-    return "\n".join(lines)
-
-
-def _speedup(speedup: dict[str, float]) -> str:
-    """A loss is printed in bold: it must not be overlooked."""
-    text = f"{speedup['median']:.2f}"
-    return f"**{text}**" if speedup["median"] < 1.0 else text
-
-
-def generated(records: list[dict]) -> str:
-    """Returns everything between the page's marks."""
-    records = [record for record in records if not record["dirty"]]
-    host = records[0]["machine"]
-    parts = [f"## {host['cpu']}, {host['cores']} cores", f"{results.caption(records)}."]
-    parts += keyed_reports.reports(records)
-    parts += tier_reports.reports(records)
-    parts += _dense_reports(records)
-    made_by = sorted({record["command"] for record in records})
-    parts.append("\n".join(["Commands:\n", *(f"    {commands.today(c)}" for c in made_by)]))
-    return "\n\n".join(parts)
-
-
-def _dense_reports(records: list[dict]) -> list[str]:
-    """A section for each workload, and one for each other kind, on tables with a vocabulary."""
-    of_kind: dict[str, list[dict]] = {}
-    for record in records:
-        axes = record["axes"]
-        if "op" in axes:
-            of_kind.setdefault("op", []).append(record)
-        elif "workload" in axes and "tables" not in axes:
-            kind = "workload" if axes["mode"] in ("session", "function") else axes["mode"]
-            of_kind.setdefault(kind, []).append(record)
-    of_kind.get("serving", []).sort(key=lambda r: (r["axes"]["workload"], r["axes"]["batch_size"]))
-    parts = [workload_table(record) for record in of_kind.get("workload", [])]
-    makers = {
-        "one_table": one_table_table,
-        "serving": serving_table,
-        "exports": exports_table,
-        "op": op_table,
+def blocks_of_machine(folder: pathlib.Path) -> dict[str, str]:
+    """Returns the blocks of a machine's page by name: its tables, and where they are from."""
+    records = results.newest(folder)
+    records = [record for record in records if not record["dirty"] and not record["unfit"]]
+    of_core = results.newest(folder, results.CORE_SPEED_SCHEMA)
+    return {
+        "caption": f"{results.caption(records)}.",
+        **dense_reports.reports(records),
+        **keyed_reports.reports(records),
+        **tier_reports.reports(records),
+        **core_reports.reports(of_core),
+        "commands": _commands(folder, records + of_core),
     }
-    return parts + [make(of_kind[kind]) for kind, make in makers.items() if kind in of_kind]
 
 
-def updated(text: str, folder: str | None = None) -> str:
-    """Returns the page with what stands between its marks replaced."""
-    folders = [pathlib.Path(folder)] if folder else results.folders()
-    reports = "\n\n".join(generated(results.newest(folder)) for folder in folders)
-    pattern = re.compile(f"{BEGIN}.*{END}", re.DOTALL)
-    return pattern.sub(lambda _: f"{BEGIN}\n{reports}\n{END}", text)
+def _commands(folder: pathlib.Path, records: list[dict]) -> str:
+    lines = markdown.head(["result", "load", "command"])
+    for record in records:
+        path = f"../../benchmarks/results/{folder.name}/{record['file']}"
+        link = f"[{results.benchmark(pathlib.Path(record['file']))}]({path})"
+        variant = record.get("axes", {}).get("variant") or VARIANTS.get(record["file"])
+        command = commands.today(record["command"])
+        if variant and "--variant" not in command:
+            command += f" --variant={variant}"
+        lines.append(markdown.row([link, str(record.get("load_average", "")), f"`{command}`"]))
+    return "\n".join(lines)
+
+
+def pages() -> dict[pathlib.Path, dict[str, str]]:
+    """Returns the blocks of each page."""
+    found = {
+        DOCS / "results" / f"{folder.name}.md": blocks_of_machine(folder)
+        for folder in results.folders()
+    }
+    summary = {"overview": claims.overview(), "claims": claims.claims(), "losses": claims.losses()}
+    return found | {PAGE: summary}
+
+
+def updated(text: str, blocks: dict[str, str]) -> str:
+    """Returns a page with its blocks replaced.
+
+    Raises:
+        ValueError: The page lacks a block, or has one that no result is for.
+    """
+    names = BLOCK.findall(text)
+    if sorted(names) != sorted(blocks):
+        raise ValueError(
+            f"the page has blocks {sorted(names)}, but there are results for {sorted(blocks)}: "
+            "write or remove the lines <!-- begin generated: BLOCK --> and <!-- end generated -->"
+        )
+    return BLOCK.sub(lambda block: _block(block[1], blocks[block[1]]), text)
+
+
+def _block(name: str, text: str) -> str:
+    return f"<!-- begin generated: {name} -->\n{text}\n{END}"
+
+
+def new_page(title: str, blocks: dict[str, str]) -> str:
+    """Returns a page for a machine that has none: its blocks, a section each."""
+    parts = [f"# {title}"]
+    for name, text in blocks.items():
+        parts += [f"## {name.replace('_', ' ').capitalize()}", _block(name, text)]
+    return "\n\n".join(parts) + "\n"
 
 
 def main(_: list[str]) -> None:
-    """Writes the page."""
-    PAGE.write_text(updated(PAGE.read_text(), _FOLDER.value))
-    print(PAGE)
+    """Writes the pages."""
+    for path, blocks in pages().items():
+        exists = path.exists()
+        path.parent.mkdir(exist_ok=True)
+        text = updated(path.read_text(), blocks) if exists else new_page(path.stem, blocks)
+        path.write_text(text)
+        print(path)
 
 
 if __name__ == "__main__":

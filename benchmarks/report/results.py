@@ -56,8 +56,8 @@ def newest(folder: pathlib.Path, schema: str = SCHEMA) -> list[dict]:
     paths = [p for p in folder.glob("*.json") if json.loads(p.read_text()).get("schema") == schema]
     for record in sorted((load(path, schema) for path in paths), key=lambda r: r["date"]):
         axes = record.get("axes", {})
-        key = [str(axes.get(name, "")) for name in names]
-        latest[(*key, benchmark(pathlib.Path(record["file"])))] = record
+        key = tuple(str(axes.get(name, "")) for name in names)
+        latest[(key, benchmark(pathlib.Path(record["file"])))] = record
     return [latest[key] for key in sorted(latest)]
 
 

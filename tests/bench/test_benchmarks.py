@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT))  # the benchmarks are no installed package
 
 from benchmarks.harness import check, kernels, limit, resources, sweep, systems, timing  # noqa: E402
 from benchmarks.harness.workloads import WORKLOADS, Batch, Drift, ListWorkload, merged  # noqa: E402
-from benchmarks.report import compare, page, results  # noqa: E402
+from benchmarks.report import compare, dense_reports, results  # noqa: E402
 
 
 def run_driver(folder, *arguments):
@@ -94,8 +94,10 @@ def test_growth_reaches_a_size_and_keeps_it(tmp_path):
 
 @pytest.mark.slow
 def test_forward_runs_at_most_four_kernels_of_ours_per_column(tmp_path):
-    arguments = ["--workload=tiny", "--phase=forward", "--system=v2,v1,stock"]
+    arguments = ["--workload=tiny", "--phase=forward", "--system=v2,v1,stock", "--variant=few"]
     record, _ = run_driver(tmp_path, *arguments)
+    assert results.benchmark(pathlib.Path(record["file"])) == "tiny-t1-few"
+    assert (record["axes"]["variant"], record["fitness"], record["unfit"]) == ("few", None, False)
     measured = record["cells"][0]["systems"]
     assert measured["stock"]["kernels_of_ours_per_column"] == 0
     assert 0 < measured["v1"]["kernels_of_ours_per_column"] <= 4
@@ -291,19 +293,21 @@ def test_losses_and_missed_targets_are_bold():
     ours |= {"x_limit": {"median": 1.51}, "speedup_over": {}}
     ours["speedup_over"] = {"stock": {"median": 2.0}, "fbgemm_tbe": {"median": 0.9}}
     measured = {"group": ours, "stock": {"kernels": 12}, "fbgemm_tbe": {}}
-    table = page.workload_table(make_record(measured))
+    table = dense_reports.workload_table(make_record(measured))
     assert table.splitlines()[2].endswith("| kernels (stock's) | over stock | over TBE |")
     assert (
         "| forward | `group` | 2 (1.9-2.1) | **1.51** (1.5) | 5 (12) | 2.00 | **0.90** |" in table
     )
     ours["x_limit"]["median"] = 1.5
-    assert "| 1.50 (1.5) |" in page.workload_table(make_record(measured))
+    assert "| 1.50 (1.5) |" in dense_reports.workload_table(make_record(measured))
 
 
 def test_results_from_before_the_grouped_lookups_show_v2():
     v2 = {"median_us": 2000, "p25_us": 1900, "p75_us": 2100}
     v2["speedup_over"] = {"stock": {"median": 2.0}}
-    assert "| `v2` | 2 (1.9-2.1) |" in page.workload_table(make_record({"v2": v2, "stock": {}}))
+    assert "| `v2` | 2 (1.9-2.1) |" in dense_reports.workload_table(
+        make_record({"v2": v2, "stock": {}})
+    )
 
 
 @pytest.mark.slow
@@ -316,7 +320,7 @@ def test_serving_gives_the_latency_of_each_number_of_callers(tmp_path):
         for figures in cell["systems"].values():
             assert figures["samples"] == 2 * 5 * cell["callers"]
             assert 0 < figures["p50_us"] <= figures["p99_us"]
-    assert "| tiny | 4 | 3 |" in page.serving_table([record])
+    assert "| tiny | 4 | 3 |" in dense_reports.serving_table([record])
 
 
 @pytest.mark.parametrize("name", ["gowalla", "amazon_book"])
@@ -367,7 +371,7 @@ def test_many_columns_are_compared_with_one(tmp_path):
     assert [cell["phase"] for cell in record["cells"]] == ["forward", "adagrad"]
     for cell in record["cells"]:
         assert cell["systems"]["columns"]["of_one_table"]["median"] > 0
-    assert "| tiny | 1 | forward |" in page.one_table_table([record])
+    assert "| tiny | 1 | forward |" in dense_reports.one_table_table([record])
 
 
 def test_a_peer_that_is_not_there_is_named(tmp_path):
@@ -377,15 +381,11 @@ def test_a_peer_that_is_not_there_is_named(tmp_path):
     assert "no such peer: ['fbgem']; there are ('torch_embedding_bag', 'fbgemm_tbe')" in done.stderr
 
 
-@pytest.mark.parametrize("guide", ["benchmarks/README.md", "docs/performance.md", "docs/gpu.md"])
+@pytest.mark.parametrize("guide", ["benchmarks/README.md", "docs/results/README.md", "docs/gpu.md"])
 def test_each_program_of_a_guide_exists(guide):
     for name in set(re.findall(r"\bbenchmarks(?:\.\w+)+", (ROOT / guide).read_text())):
         path = ROOT / name.replace(".", "/")
         assert (path / "__main__.py").exists() or path.with_suffix(".py").exists(), name
-
-
-def test_the_page_is_that_of_the_results():
-    assert page.updated(page.PAGE.read_text()) == page.PAGE.read_text()
 
 
 @pytest.mark.slow

@@ -67,7 +67,8 @@ def test_names_exist(guide):
 
 
 # Not the changelog, nor the decisions: they tell what was where when they were written.
-PAGES = [*ROOT.glob("docs/*.md"), *ROOT.glob("docs/migration/*.md"), ROOT / "README.md"]
+FOLDERS_OF_PAGES = ("docs", "docs/migration", "docs/results")
+PAGES = [*(path for f in FOLDERS_OF_PAGES for path in (ROOT / f).glob("*.md")), ROOT / "README.md"]
 PATH_OF_PAGE = re.compile(
     r"(?<![\w./-])(?:python/)?(?:bazel|benchmarks|docs|examples|fused_embedding|tests|tf_ops|tools)"
     r"/[\w./*-]*\w"

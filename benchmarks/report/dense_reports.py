@@ -1,0 +1,187 @@
+"""The tables about tables with a vocabulary: workloads, sizes, serving, exports, single ops."""
+
+from collections.abc import Callable, Sequence
+
+from benchmarks.report import markdown
+
+# Ours in each phase: the best that there is, by what was measured; older results have v2 alone.
+OURS = {"forward": "group", "gradient": "group", "sgd": "group_fused", "adagrad": "group_fused"}
+# What ours is compared with, and whether both are under TensorFlow's default options.
+OTHERS = {
+    "stock": ("stock", False),
+    "stock_default": ("stock at its defaults", True),
+    "plain": ("plain", False),
+    "v2": ("v2", False),
+    "torch_embedding_bag": ("EmbeddingBag", False),
+    "fbgemm_tbe": ("TBE", False),
+}
+PEERS = ("torch_embedding_bag", "fbgemm_tbe")
+# design: times the limit on one thread that each workload should stay below.
+TARGETS = {
+    "W1": {"forward": 1.5, "sgd": 2.0, "adagrad": 2.0},
+    "W2": {"forward": 0.9, "sgd": 1.7, "adagrad": 2.0},
+    "W3": {"forward": 1.5, "sgd": 2.0, "adagrad": 2.0},
+    "W4": {"forward": 1.5, "adagrad": 2.0},
+}
+
+
+def workload_table(record: dict) -> str:
+    """Returns the table of one result of a workload."""
+    axes = record["axes"]
+    title = f"### {axes['workload']}, {axes['threads']} thread(s), batch {axes['batch_size']}"
+    title += ", tf.function" if axes["mode"] == "function" else ""
+    systems = [cell["systems"] for cell in record["cells"]]
+    others = [name for name in OTHERS if any(name in measured for measured in systems)]
+    title += _beside(others)
+    head = ["step", "ours", "ms", "x limit (target)", "kernels (stock's)"]
+    head += [f"over {OTHERS[name][0]}" for name in others]
+    lines = [title, "", *markdown.head(head)]
+    lines += [markdown.row(_workload_row(cell, axes, others)) for cell in record["cells"]]
+    return "\n".join(lines)
+
+
+def _beside(others: list[str]) -> str:
+    peers = [OTHERS[name][0] for name in others if name in PEERS]
+    return f", beside {' and '.join(peers)}" if peers else ""
+
+
+def _workload_row(cell: dict, axes: dict, others: list[str]) -> list[str]:
+    phase, systems = cell["phase"], cell["systems"]
+    name = OURS[phase] if OURS[phase] in systems else "v2"
+    ours = systems[name]
+    row = [
+        markdown.PHASES[phase],
+        f"`{name}`",
+        markdown.milliseconds(ours),
+        x_limit(ours, phase, axes),
+    ]
+    stock = systems.get("stock", {}).get("kernels", "")
+    row.append(f"{ours['kernels']} ({stock})" if "kernels" in ours else "")
+    for other in others:
+        of = systems.get(f"{name}_default", {}) if OTHERS[other][1] else ours
+        speedup = of.get("speedup_over", {}).get(other)
+        row.append(markdown.speedup(speedup) if speedup else "")
+    return row
+
+
+def x_limit(ours: dict, phase: str, axes: dict) -> str:
+    """Returns the time over the limit loop's. A missed target is printed in bold."""
+    if "x_limit" not in ours:
+        return ""
+    text = f"{ours['x_limit']['median']:.2f}"
+    target = TARGETS.get(axes["workload"], {}).get(phase)
+    if target is None or axes["threads"] != 1:
+        return text
+    return f"{text} ({target})" if float(text) <= target else f"**{text}** ({target})"
+
+
+def serving_table(records: list[dict]) -> str:
+    """Returns the table of small batches."""
+    lines = ["### Serving: small batches, forward", ""]
+    cells = [(record["axes"], cell) for record in records for cell in record["cells"]]
+    names = list(dict.fromkeys(name for _, cell in cells for name in cell["systems"]))
+    head = ["workload", "batch", "callers"] + [f"{n} p50 / p99 us" for n in names]
+    head += [f"{n} calls/s" for n in names]
+    lines += markdown.head(head)
+    lines += [markdown.row(_serving_row(axes, cell, names)) for axes, cell in cells]
+    return "\n".join(lines)
+
+
+def _serving_row(axes: dict, cell: dict, names: list[str]) -> list[str]:
+    systems = [cell["systems"][name] for name in names]
+    row = [axes["workload"], str(axes["batch_size"]), str(cell["callers"])]
+    row += [f"{s['p50_us']:.0f} / {s['p99_us']:.0f}" for s in systems]
+    return row + [f"{s['calls_per_second']:,}" for s in systems]
+
+
+def exports_table(records: list[dict]) -> str:
+    """Returns the table of a whole model's exports, and of deltas that they apply meanwhile."""
+    lines = ["### Exports of a click model: requests to a server, one caller", ""]
+    lines += markdown.head(
+        ["rows", "batch", "server", "deltas applied", "p50 us", "p99 us", "longest ms"]
+    )
+    for record in sorted(records, key=lambda r: r["axes"]["batch_size"]):
+        axes = record["axes"]
+        for cell in record["cells"]:
+            for name, figures in cell["systems"].items():
+                row = [axes["workload"], str(axes["batch_size"]), name]
+                row += [str(figures.get("deltas", "-")), f"{figures['p50_us']:.0f}"]
+                row += [f"{figures['p99_us']:.0f}", f"{figures['longest_us'] / 1e3:.1f}"]
+                lines.append(markdown.row(row))
+    return "\n".join(lines)
+
+
+def one_table_table(records: list[dict]) -> str:
+    """Returns the table of many columns beside one."""
+    lines = ["### Many columns beside the same ids in one column of one table", ""]
+    head = ["workload", "threads", "step", "columns ms", "one column ms", "columns take"]
+    lines += markdown.head(head)
+    for record in records:
+        axes = record["axes"]
+        for cell in record["cells"]:
+            columns, one = cell["systems"]["columns"], cell["systems"]["one_table"]
+            row = [axes["workload"], str(axes["threads"]), markdown.PHASES[cell["phase"]]]
+            row += [markdown.milliseconds(columns), markdown.milliseconds(one)]
+            row.append(f"{columns['of_one_table']['median']:.2f} of its time")
+            lines.append(markdown.row(row))
+    return "\n".join(lines)
+
+
+def op_table(records: list[dict]) -> str:
+    """Returns the table of the single ops."""
+    lines = ["### Single ops against the stock ops that they replace", ""]
+    head = ["op", "shape", "threads", "ours ms", "stock ms", "speedup"]
+    lines += markdown.head(head)
+    for record in records:
+        axes = record["axes"]
+        for cell in record["cells"]:
+            ours, stock = cell["systems"]["fused"], cell["systems"]["stock"]
+            shape = " x ".join(str(size) for size in cell["shape"])
+            row = [axes["op"], shape, str(axes["threads"]), markdown.milliseconds(ours)]
+            row += [markdown.milliseconds(stock), markdown.speedup(ours["speedup_over"]["stock"])]
+            lines.append(markdown.row(row))
+    return "\n".join(lines)
+
+
+def sweep_table(records: list[dict]) -> str:
+    """Returns the table of how much faster ours is at each size."""
+    lines = ["### W1 with small tables, one size changed, 1 thread", ""]
+    names = ["million ids a second", "", "fused, forward", "stock, forward", "over stock"]
+    lines += markdown.head([*names, "fused, Adagrad", "stock, Adagrad", "over stock"])
+    for record in records:
+        points: dict[tuple, dict[str, dict]] = {}
+        for cell in record["cells"]:
+            points.setdefault((cell["axis"], cell["value"]), {})[cell["phase"]] = cell["systems"]
+        for (axis, value), phases in points.items():
+            row = [axis.replace("num_", "").replace("_", " "), f"{value:,}"]
+            for phase in ("forward", "adagrad"):
+                ours, stock = phases[phase][OURS[phase]], phases[phase]["stock"]
+                row += [f"{each['million_ids_per_second']:.2f}" for each in (ours, stock)]
+                row.append(markdown.speedup(ours["speedup_over"]["stock"]))
+            lines.append(markdown.row(row))
+    return "\n".join(lines)
+
+
+_TABLES: dict[str, Callable[[list[dict]], str]] = {
+    "one_table": one_table_table,
+    "sweep": sweep_table,
+    "serving": serving_table,
+    "exports": exports_table,
+    "op": op_table,
+}
+
+
+def reports(records: Sequence[dict]) -> dict[str, str]:
+    """Returns the tables of each kind that there are results of."""
+    of_kind: dict[str, list[dict]] = {}
+    for record in records:
+        axes = record["axes"]
+        if "op" in axes:
+            of_kind.setdefault("op", []).append(record)
+        elif "workload" in axes and "tables" not in axes:
+            kind = "workload" if axes["mode"] in ("session", "function") else axes["mode"]
+            of_kind.setdefault(kind, []).append(record)
+    of_kind.get("serving", []).sort(key=lambda r: (r["axes"]["workload"], r["axes"]["batch_size"]))
+    workloads = [workload_table(record) for record in of_kind.get("workload", [])]
+    found = {"workload": "\n\n".join(workloads)} if workloads else {}
+    return found | {kind: make(of_kind[kind]) for kind, make in _TABLES.items() if kind in of_kind}

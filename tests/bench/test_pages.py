@@ -1,0 +1,320 @@
+"""The pages of results: their tables, and the figures in the text around these."""
+
+import pathlib
+import re
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))  # the benchmarks are no installed package
+
+from benchmarks.report import claims, page, results  # noqa: E402
+
+AMD_PAGE, INTEL_PAGE = (f"docs/results/{name}.md" for name in (claims.AMD, claims.INTEL))
+AMD, INTEL = claims.Results(claims.AMD), claims.Results(claims.INTEL)
+DECIMAL = re.compile(r"(?<![\w.])\d[\d,]*\.\d+(?![\w.]*\w)")
+# Decimals of a page's text that are no measurements: targets, versions, parameters.
+CONSTANTS = {
+    "docs/performance.md": set(),
+    "docs/results/README.md": {"1.05"},  # the exponent of ids
+    AMD_PAGE: {"0.3", "1.2", "0.85"},  # targets
+    INTEL_PAGE: set(),
+}
+
+
+def over(benchmark, phase, peer, of=AMD):
+    """The time of another system over ours."""
+    ours = of.cells(benchmark)[phase][page.dense_reports.OURS[phase]]
+    return ours["speedup_over"][peer]["median"]
+
+
+def peers(benchmark, phase):
+    return [over(benchmark, phase, peer) for peer in ("torch_embedding_bag", "fbgemm_tbe")]
+
+
+def x_limit(of, benchmark, phase, name):
+    return of.cells(benchmark)[phase][name]["x_limit"]["median"]
+
+
+def serving(name):
+    return [
+        cell["systems"][name]["p50_us"]
+        for batch in (1, 16, 64)
+        for cell in AMD.record(f"serving-W1-b{batch}")["cells"]
+        if cell["callers"] == 1
+    ]
+
+
+def calls_of_four(*names):
+    cell = AMD.record("serving-W1-b16")["cells"][1]
+    assert cell["callers"] == 4
+    return [cell["systems"][name]["calls_per_second"] for name in names]
+
+
+def exports(server):
+    systems = [AMD.cells(f"exports-b{batch}")["exports"] for batch in (1, 64)]
+    return [each[server]["p50_us"] / each["stock"]["p50_us"] for each in systems]
+
+
+def longest_under_deltas():
+    cells = [cell for b in (1, 64) for cell in AMD.record(f"exports-b{b}")["cells"][1:]]
+    longest = [of["longest_us"] / 1e3 for cell in cells for of in cell["systems"].values()]
+    return min(longest), max(longest)
+
+
+def steps_of_tiers(name):
+    record = AMD.record("tiers-20000000")
+    axes = record["axes"]
+    num_steps = axes["rounds"] * (axes["block"] + axes["untimed"]) + 5
+    of = record["cells"][0]["systems"]["ssd_prefetch"]
+    return of[name] / num_steps
+
+
+def reads_per_second():
+    of = AMD.cells("tiers-20000000")["adagrad"]["ssd_prefetch"]
+    return steps_of_tiers("disk_reads") / of["median_us"] * 1e6
+
+
+def fio():
+    return AMD.record("tiers-20000000")["cells"][0]["fio_reads_per_second"]
+
+
+def speeds_of_tiers():
+    of = AMD.cells("tiers-20000000")["adagrad"]
+    return [of[name]["speed_of_memory"]["median"] for name in ("ssd", "ssd_prefetch")]
+
+
+def memory(name, *num_keys):
+    cells = [AMD.record(f"tier_memory-{n}")["cells"][0]["systems"] for n in num_keys]
+    return [cell["ssd_prefetch"][name] for cell in cells]
+
+
+def gigabytes_beyond_the_budget(name, *num_keys):
+    budgets = memory("budget", *num_keys)
+    return [(of - 1) * b / 1e9 for of, b in zip(memory(name, *num_keys), budgets, strict=True)]
+
+
+def drifts(*names):
+    return [AMD.record("soak-120")["cells"][0]["drift_percent"][name] for name in names]
+
+
+def gains():
+    group, loop = claims.gain(AMD, "group"), claims.gain(AMD, "limit")
+    return group, loop, group / loop
+
+
+def finds():
+    of = INTEL.cells("raw_table-t1")["find_uniform"]
+    return of["ours"]["x_limit"]["median"], of["tfra"]["x_limit"]["median"]
+
+
+def inserts_and_finds():
+    of = AMD.cells("raw_table-t1")
+    phases = ("insert", "overwrite", "find_uniform", "find_zipf", "find_missing")
+    speedups = [of[phase]["ours"]["speedup_over"]["tfra"]["median"] for phase in phases]
+    return min(speedups), max(speedups)
+
+
+KEYS = (5_000_000, 20_000_000, 50_000_000)
+# A page, words on it, and the figures that these have.
+QUOTES = [
+    (AMD_PAGE, "It takes {:.2f} of the limit", [x_limit(AMD, "W2-t1", "forward", "group")]),
+    (
+        AMD_PAGE,
+        "EmbeddingBag {:.2f}. In a step with SGD TBE takes {:.2f} times our time",
+        [peers("W2-t1-tbe", "forward")[0], over("W2-t1-tbe", "sgd", "fbgemm_tbe")],
+    ),
+    (
+        AMD_PAGE,
+        "pruned ids and the offsets of rows, takes {:.2f} of our time",
+        [over("W2-t1-tbe", "forward", "fbgemm_tbe")],
+    ),
+    (
+        AMD_PAGE,
+        "It takes {:.2f} of our time on W3 and {:.2f} on W4",
+        [over(name, "forward", "fbgemm_tbe") for name in ("W3-t1", "W4-t1")],
+    ),
+    (
+        AMD_PAGE,
+        "EmbeddingBag takes {:.2f} of our time and TBE {:.2f}, on gowalla {:.2f} and {:.2f}.",
+        [*peers("amazon_book-t1", "forward"), *peers("gowalla-t1", "forward")],
+    ),
+    (
+        AMD_PAGE,
+        "they take {:.2f} and {:.2f} times our time, and {:.2f} and {:.2f}.",
+        [*peers("amazon_book-t1", "adagrad"), *peers("gowalla-t1", "adagrad")],
+    ),
+    (
+        AMD_PAGE,
+        "becomes {:.2f} times as fast, the limit loop {:.2f} times: {:.2f} of it",
+        gains(),
+    ),
+    (AMD_PAGE, "takes {:.0f}, {:.0f} and {:.0f} us at batch 1, 16 and 64", serving("group")),
+    (AMD_PAGE, "dense ids takes {:.0f}, {:.0f} and {:.0f} us.", serving("plain")),
+    (
+        AMD_PAGE,
+        "answers the most: {:,} calls a second, `group` {:,}",
+        calls_of_four("v2", "group"),
+    ),
+    (AMD_PAGE, "takes {:.2f} (one row) and {:.2f} (64 rows) of", exports("export_stock")),
+    (AMD_PAGE, "An export of fused ops takes {:.2f} and {:.2f}.", exports("export_fused")),
+    (AMD_PAGE, "onnxruntime takes {:.2f} and {:.2f}:", exports("export_onnx")),
+    (AMD_PAGE, "The longest takes {:.0f} to {:.0f} ms.", longest_under_deltas()),
+    (
+        AMD_PAGE,
+        "{:.2f} of the speed of the table in memory, {:.2f} with rows fetched ahead",
+        speeds_of_tiers(),
+    ),
+    (
+        AMD_PAGE,
+        "A step fetches {:,.0f} rows with {:,.0f} reads, {:,.0f} a second. That is {:.0f} %",
+        [
+            *map(steps_of_tiers, ("cold_gets", "disk_reads")),
+            reads_per_second(),
+            200 * reads_per_second() / sum(fio()),
+        ],
+    ),
+    (AMD_PAGE, "{:,.0f} a second before and {:,.0f} after it", fio()),
+    (
+        AMD_PAGE,
+        "{:.2f} budgets with 5e7 keys (target 1.2), {:.2f} with 2e7 and {:.2f} with 5e6",
+        memory("grown_of_budget", *KEYS[::-1]),
+    ),
+    (
+        AMD_PAGE,
+        "while the table counts {:.2f}, {:.2f} and {:.2f}",
+        memory("memory_of_budget", *KEYS[::-1]),
+    ),
+    (
+        AMD_PAGE,
+        "The rest, {:.2f} to {:.2f} GB",
+        gigabytes_beyond_the_budget("grown_of_budget", KEYS[0], KEYS[2]),
+    ),
+    (
+        AMD_PAGE,
+        "{:,} steps and {} saves: in the second hour",
+        [AMD.record("soak-120")["series"][-1][name] for name in ("steps", "saves")],
+    ),
+    (
+        AMD_PAGE,
+        "memory drifted by {:.2f} %, descriptors by {:.2f} %, the table's own memory by {:+.2f} %",
+        drifts("resident_bytes", "descriptors", "table_bytes"),
+    ),
+    (INTEL_PAGE, "Their uniform finds take {:.2f} of the limit loop's time. The loop", finds()[:1]),
+    (INTEL_PAGE, "itself is {:.2f} times as fast as the peer", finds()[1:]),
+    (
+        INTEL_PAGE,
+        "the last, {:.2f}, is in the table",
+        [INTEL.cells("raw_table-t1")["find_uniform"]["ours"]["speedup_over"]["tfra"]["median"]],
+    ),
+    (
+        INTEL_PAGE,
+        "to {:.3f} of its time, where the step took {:.3f}",
+        [
+            INTEL.record("W5-t1")["cells"][0][name]
+            for name in ("limit_late_over_early", "late_over_early")
+        ],
+    ),
+    (
+        "README.md",
+        "({:.1f} times as fast on the sizes of Criteo's tables, {:.1f} on tables of a million",
+        [over(name, "adagrad", "stock") for name in ("W4-t1", "W1-t1")],
+    ),
+    (
+        "README.md",
+        "take {:.1f} and {:.1f} times as long as ours, PyTorch's EmbeddingBag {:.1f} times",
+        [
+            *(over(name, "adagrad", "fbgemm_tbe") for name in ("W4-t1", "W1-t1")),
+            over("W1-t1", "adagrad", "torch_embedding_bag"),
+        ],
+    ),
+    ("README.md", "Inserts and finds are {:.0f} to {:.0f} times", inserts_and_finds()),
+    ("README.md", "trains at {:.2f} to {:.2f} of the speed of one in memory", speeds_of_tiers()),
+    (
+        "docs/serving.md",
+        "takes {:.2f} or {:.2f} of what stock TensorFlow takes",
+        exports("export_stock"),
+    ),
+    ("docs/serving.md", "one to that of fused ops {:.2f} or {:.2f}", exports("export_fused")),
+    (
+        "docs/storage_tiers.md",
+        "B and {:.2f} GB, for a moment {:.2f} GB, at B = 0.34 GB; B and {:.2f}, {:.2f} GB; "
+        "B and {:.2f}, {:.2f} GB at K = 5e7",
+        [
+            gigabytes
+            for num_keys in KEYS
+            for name in ("grown_of_budget", "most_of_budget")
+            for gigabytes in gigabytes_beyond_the_budget(name, num_keys)
+        ],
+    ),
+]
+
+
+def text_of(name):
+    """A page's text without its tables and line breaks."""
+    text = page.BLOCK.sub("", (ROOT / name).read_text())
+    text = re.sub(r"^\|.*|^    .*", "", text, flags=re.MULTILINE) if "results" in name else text
+    return re.sub(r"\s+", " ", re.sub(r"^\* ", "", text, flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize("path", page.pages(), ids=lambda path: path.stem)
+def test_the_tables_of_a_page_are_those_of_the_results(path):
+    text = path.read_text()
+    assert page.updated(text, page.pages()[path]) == text, "python -m benchmarks.report.page"
+
+
+@pytest.mark.parametrize(("name", "words", "figures"), QUOTES)
+def test_a_figure_in_the_text_is_that_of_a_result(name, words, figures):
+    assert words.format(*figures) in text_of(name)
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_each_figure_in_the_text_is_compared_or_said_not_to_be_kept(name):
+    text = text_of(name)
+    for page_of_quote, words, figures in QUOTES:
+        if page_of_quote == name:
+            text = text.replace(words.format(*figures), "")
+    sentences = re.split(r"(?<=\.) ", text)
+    left = [s for s in sentences if "not kept" not in s and unknown(s, CONSTANTS[name])]
+    assert left == []
+
+
+def unknown(sentence, constants):
+    return set(DECIMAL.findall(sentence)) - constants
+
+
+def test_a_figure_that_nothing_compares_is_noticed():
+    assert unknown("It takes 1.02 of the limit (0.9), 1,234.5 GB of v0.8.1 and 16.", {"0.9"}) == {
+        "1.02",
+        "1,234.5",
+    }
+
+
+@pytest.mark.parametrize("folder", results.folders(), ids=lambda folder: folder.name)
+def test_each_result_is_on_the_page_of_its_machine(folder):
+    text = (page.DOCS / "results" / f"{folder.name}.md").read_text()
+    for path in folder.glob("*.json"):
+        if '"schema"' in path.read_text():
+            assert f"/{path.name})" in text, path.name
+
+
+def test_a_page_has_a_block_for_each_kind_of_result():
+    blocks = {"caption": "AMD", "op": "| op |"}
+    text = page.new_page("A machine", blocks)
+    assert page.updated(text.replace("AMD", "Intel"), blocks) == text
+    with pytest.raises(ValueError, match=r"has blocks \['caption', 'op'\], but .* \['caption'\]"):
+        page.updated(text, {"caption": "AMD"})
+
+
+LINK = re.compile(r"\]\(([^)#\s]*)(?:#([\w-]+))?\)")
+
+
+@pytest.mark.parametrize("path", page.pages(), ids=lambda path: path.stem)
+def test_links_of_a_page_lead_somewhere(path):
+    for file, section in LINK.findall(path.read_text()):
+        target = (path.parent / file) if file else path
+        assert target.exists(), file
+        heads = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE) if section else []
+        anchors = {re.sub(r"[^\w -]", "", head).lower().replace(" ", "-") for head in heads}
+        assert not section or section in anchors, (file, section)
