@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-# ARGS: options of the demo, as in `make demo ARGS=--embedding-variable`, or of pytest.
+# ARGS: options of the demo, as in `make demo ARGS=--embedding-variable`, of pytest, or of a benchmark.
 ARGS ?=
 # The demo's rows: real ones where they lie beside the repository, synthetic ones else.
 DATA ?= $(wildcard ../shared/data/criteo_kaggle/train.tsv.gz)
@@ -22,12 +22,13 @@ SUMMARY := true
 endif
 STAGE := @$(PYTHON) tools/stage.py
 
-.PHONY: help demo test test-oldest lint wheel bazel sanitize cuda gpu qemu portable ci build core-tests clean
+.PHONY: help demo bench test test-oldest lint wheel bazel sanitize cuda gpu qemu portable ci build core-tests clean
 
 help:
 	@echo "make demo [DATA=train.tsv]           trains stock and fused on the same rows"
 	@echo "make demo ARGS=--embedding-variable  trains tables without a vocabulary on them"
 	@echo "make test | test-oldest | sanitize | cuda | qemu | lint     checks; make ci is all of them"
+	@echo "make bench [ARGS=--workload=W1]      measures, if nothing else does and the machine is fit to"
 	@echo "make gpu                             tests and measures the CUDA core on this GPU, without TensorFlow"
 	@echo "make wheel | bazel | portable                        builds dist/*.whl"
 
@@ -60,9 +61,13 @@ cuda: .venv/.done
 	$(STAGE) cuda tools/cuda.sh $(BIN) $(JOBS) "$(ARCHITECTURES)"
 	@$(SUMMARY)
 
+# Only on a machine that is fit to measure: benchmarks/README.md.
+bench: build
+	@$(BIN)/python -m benchmarks.harness.bench $(ARGS)
+
 # No environment of its own: what the machine has, CUDA among it.
 gpu:
-	@PYTHON=$(PYTHON) tools/gpu.sh $(ARGS)
+	@PYTHON=$(PYTHON) $(PYTHON) -m benchmarks.harness.measuring_lock tools/gpu.sh $(ARGS)
 
 qemu: build core-tests
 	$(STAGE) qemu-core tools/qemu.sh core

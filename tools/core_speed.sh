@@ -2,7 +2,12 @@
 # core_speed.sh BIN JOBS REVISION [OPTIONS]: builds core of REVISION and of this tree, and times one
 # against the other (benchmarks/gpu/core_speed.py, whose options may follow). The JSON file is in
 # build/core_speed.
+# Not beside another measurement: neither the builds nor what they are measured by.
 set -e
+if [ "$1" != --locked ]; then
+    exec "$1/python" -m benchmarks.harness.measuring_lock "$0" --locked "$@"
+fi
+shift
 bin=$PWD/$1 jobs=$2
 revision=$(git rev-parse --short=10 "$3")
 shift 3

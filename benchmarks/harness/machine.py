@@ -8,6 +8,8 @@ import re
 import subprocess
 import sys
 
+from benchmarks.harness import fitness
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -42,6 +44,7 @@ def provenance(module: str = "benchmarks.harness.run") -> dict[str, object]:
         "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "command": " ".join([f"python -m {module}", *sys.argv[1:]]),
         "load_average": round(os.getloadavg()[0], 2),
+        **fitness.of_record(),
     }
 
 

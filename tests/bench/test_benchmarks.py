@@ -381,7 +381,10 @@ def test_a_peer_that_is_not_there_is_named(tmp_path):
     assert "no such peer: ['fbgem']; there are ('torch_embedding_bag', 'fbgemm_tbe')" in done.stderr
 
 
-@pytest.mark.parametrize("guide", ["benchmarks/README.md", "docs/results/README.md", "docs/gpu.md"])
+GUIDES = [f"docs/{name}.md" for name in ("performance", "results/README", "gpu", "building")]
+
+
+@pytest.mark.parametrize("guide", ["benchmarks/README.md", *GUIDES])
 def test_each_program_of_a_guide_exists(guide):
     for name in set(re.findall(r"\bbenchmarks(?:\.\w+)+", (ROOT / guide).read_text())):
         path = ROOT / name.replace(".", "/")
