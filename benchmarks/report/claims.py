@@ -102,23 +102,23 @@ def _claims_of_tables(of: Results, intel: Results) -> Iterator[Row]:
     link = of.link("raw tables", "tables-without-a-vocabulary")
     cells = of.cells("raw_table-t1")
     for phase, text in (
-        ("insert", "Inserts of new keys"),
-        ("find_uniform", "Finds, uniform keys"),
-        ("find_zipf", "Finds, Zipf keys"),
-        ("find_missing", "Finds of keys that are not there"),
+        ("insert", "New keys inserted a second"),
+        ("find_uniform", "Uniform keys found a second"),
+        ("find_zipf", "Zipf keys found a second"),
+        ("find_missing", "Absent keys looked up a second"),
     ):
         plain, slots = (
             cells[phase][f"ours{suffix}"]["speedup_over"][f"tfra{suffix}"]["median"]
             for suffix in ("", "_adagrad")
         )
-        what = f"{text} over recommenders-addons, a second"
-        yield what, f"{plain:.2f}, with Adagrad's slot {slots:.2f}", link
+        what = f"{text}, over recommenders-addons"
+        yield what, f"{plain:.2f}; with Adagrad's slot {slots:.2f}", link
     tails = [
         cells[phase][f"ours{suffix}"]["p999_of"][f"tfra{suffix}"]
         for phase in ("grow_65536", "grow_4096")
         for suffix in ("", "_adagrad")
     ]
-    what = "p99.9 of an insert while the table grows, of recommenders-addons'"
+    what = "p99.9 of an insert while the table grows, over recommenders-addons'"
     yield what, _range(tails), link
     ours, peer = (cells["memory"][name] for name in ("ours_adagrad", "tfra_adagrad"))
     figure = f"{ours['bytes_per_entry']}, recommenders-addons {peer['bytes_per_entry']}"
@@ -126,13 +126,13 @@ def _claims_of_tables(of: Results, intel: Results) -> Iterator[Row]:
     growth = intel.record("W5-t1")["cells"][0]
     limit = growth["limit_late_over_early"]
     figure = f"{growth['late_over_early']:.2f}, the limit loop's {limit:.2f}"
-    what = "20,000 steps of growth and expiry: time of the last steps over that of step 2,000"
+    what = "20,000 steps of growth and expiry: time of the last steps over step 2,000's"
     yield what, figure, intel.link("growth", "growth-and-drift")
 
 
 def _claims_of_serving(of: Results) -> Iterator[Row]:
     shares = [_share(of, batch, "export_fused") for batch in (1, 64)]
-    what = "Requests to a click model's export of fused ops, 1 and 64 rows: of stock's time"
+    what = "Requests to a click model's export of fused ops, 1 and 64 rows: time over stock's"
     yield what, _both(shares), of.link("exports", "exports")
     figures = [_serving(of, batch, 1) for batch in (1, 16, 64)]
     text = ", ".join(f"{ours:.0f} ({stock:.0f})" for ours, stock in figures)
@@ -171,10 +171,10 @@ def _losses_of_steps(of: Results) -> Iterator[Row]:
     yield from _missed_limits(of)
     gains = [gain(of, name) for name in ("group", "limit")]
     figure = f"**{gains[0]:.2f}**, the limit loop {gains[1]:.2f}"
-    what = "A second thread: W1's forward pass is so many times as fast"
+    what = "Speedup of W1's forward pass by a second thread"
     yield what, figure, of.link("causes", "workloads")
     columns = of.cells("one_table-W3-t1")["forward"]["columns"]["of_one_table"]["median"]
-    what = "200 columns, forward: of the time of one column with the same ids"
+    what = "200 columns, forward: time over that of one column with the same ids"
     yield what, f"**{columns:.2f}**", of.link("columns", "many-columns")
 
 
@@ -188,9 +188,9 @@ def _slower_than_peers(of: Results) -> Iterator[Row]:
                 if peer in speedups and speedups[peer]["median"] < 1
             }
             if slower:
-                what = f"{text.split(':')[0]}, {markdown.PHASES[phase]}: {' and '.join(slower)}"
+                what = f"{text.split(':')[0]}, {markdown.PHASES[phase]}: time of {' and '.join(slower)}"
                 figure = " and ".join(slower.values())
-                yield f"{what}, of our time", figure, of.link("causes", "workloads")
+                yield f"{what} over ours", figure, of.link("causes", "workloads")
 
 
 def _speedups(of: Results, benchmarks: tuple[str, ...], phase: str) -> dict[str, dict]:
@@ -210,7 +210,7 @@ def _missed_limits(of: Results) -> Iterator[Row]:
             axes = of.record(benchmarks[0])["axes"]
             figure = dense_reports.x_limit(entry, phase, axes)
             if figure.startswith("**"):
-                what = f"{text.split(':')[0]}, {markdown.PHASES[phase]}: times the limit (target)"
+                what = f"{text.split(':')[0]}, {markdown.PHASES[phase]}: time over the limit loop's (target)"
                 yield what, figure, of.link("causes", "workloads")
 
 
@@ -230,7 +230,7 @@ def _losses_of_serving(of: Results) -> Iterator[Row]:
     yield what, f"**{ours:.0f}**, {stock:.0f}", link
     link = of.link("exports", "exports")
     shares = [_share(of, batch, "export_stock") for batch in (1, 64)]
-    what = "Export of stock ops, 1 and 64 rows, of stock's time"
+    what = "Export of stock ops, 1 and 64 rows: time over stock's"
     yield what, f"**{_both(shares)}**", link
     shares = [_share(of, batch, "export_onnx") for batch in (1, 64)]
     yield "The same as an ONNX file in onnxruntime", f"**{_both(shares)}**", link
@@ -241,15 +241,15 @@ def _losses_of_tiers(of: Results) -> Iterator[Row]:
     cells = of.cells("tiers-20000000")["adagrad"]
     shares = [cells[name]["speed_of_memory"]["median"] for name in ("ssd", "ssd_prefetch")]
     target = tier_reports.TARGETS["speed_of_memory"]
-    what = "Training with a tier on an SSD, without and with rows fetched ahead: of the speed in"
-    what += f" memory (target {target})"
+    what = "Training with a tier on an SSD, without and with rows fetched ahead: speed over"
+    what += f" that in memory (target {target})"
     yield what, f"**{_both(shares)}**", link
     target = tier_reports.TARGETS["memory"]
     for num_keys in (5_000_000, 20_000_000, 50_000_000):
         (cell,) = of.cells(f"tier_memory-{num_keys}").values()
         grown = cell["ssd_prefetch"]["grown_of_budget"]
         if grown > target:
-            what = f"Memory of a process with a tier, {num_keys:,} keys: budgets (target {target})"
+            what = f"Memory of a process with a tier, {num_keys:,} keys, over its budget (target {target})"
             yield what, f"**{grown:.2f}**", link
 
 
@@ -258,7 +258,7 @@ def _losses_of_v2(intel: Results) -> Iterator[Row]:
         intel.cells(f"W1-t1-b{batch}")["forward"]["v2"]["speedup_over"]["plain"]["median"]
         for batch in (1, 16, 64)
     ]
-    what = "`v2`, batch 1 to 64: a plain gather of dense ids takes, of its time"
+    what = "`v2`, batch 1 to 64: time of a plain gather of dense ids over ours"
     yield what, f"**{_range(shares)}**", intel.link("v2", "workloads")
 
 

@@ -299,6 +299,11 @@ def test_each_result_is_on_the_page_of_its_machine(folder):
             assert f"/{path.name})" in text, path.name
 
 
+def test_a_result_of_a_variant_is_repeated_under_its_name():
+    (line,) = (row for row in (ROOT / AMD_PAGE).read_text().splitlines() if "[W2-t1-tbe]" in row)
+    assert line.endswith(" --variant=tbe` |")
+
+
 def test_a_page_has_a_block_for_each_kind_of_result():
     blocks = {"caption": "AMD", "op": "| op |"}
     text = page.new_page("A machine", blocks)
