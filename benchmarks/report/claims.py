@@ -188,9 +188,12 @@ def _slower_than_peers(of: Results) -> Iterator[Row]:
                 if peer in speedups and speedups[peer]["median"] < 1
             }
             if slower:
-                what = f"{text.split(':')[0]}, {markdown.PHASES[phase]}: time of {' and '.join(slower)}"
-                figure = " and ".join(slower.values())
-                yield f"{what} over ours", figure, of.link("causes", "workloads")
+                what = f"{_step(text, phase)}: time of {' and '.join(slower)} over ours"
+                yield what, " and ".join(slower.values()), of.link("causes", "workloads")
+
+
+def _step(workload: str, phase: str) -> str:
+    return f"{workload.split(':')[0]}, {markdown.PHASES[phase]}"
 
 
 def _speedups(of: Results, benchmarks: tuple[str, ...], phase: str) -> dict[str, dict]:
@@ -210,7 +213,7 @@ def _missed_limits(of: Results) -> Iterator[Row]:
             axes = of.record(benchmarks[0])["axes"]
             figure = dense_reports.x_limit(entry, phase, axes)
             if figure.startswith("**"):
-                what = f"{text.split(':')[0]}, {markdown.PHASES[phase]}: time over the limit loop's (target)"
+                what = f"{_step(text, phase)}: time over the limit loop's (target)"
                 yield what, figure, of.link("causes", "workloads")
 
 
@@ -249,8 +252,8 @@ def _losses_of_tiers(of: Results) -> Iterator[Row]:
         (cell,) = of.cells(f"tier_memory-{num_keys}").values()
         grown = cell["ssd_prefetch"]["grown_of_budget"]
         if grown > target:
-            what = f"Memory of a process with a tier, {num_keys:,} keys, over its budget (target {target})"
-            yield what, f"**{grown:.2f}**", link
+            what = f"Memory of a process with a tier, {num_keys:,} keys, over its budget"
+            yield f"{what} (target {target})", f"**{grown:.2f}**", link
 
 
 def _losses_of_v2(intel: Results) -> Iterator[Row]:
