@@ -33,6 +33,8 @@ ADMIT_AFTER = 2  # also makes what unknown keys read a constant, which files of 
 TOLERANCE = 1e-6  # relative and absolute
 PAUSE_SECONDS = 0.02  # between deltas
 
+SYSTEMS = ("export_stock", "export_fused", "export_onnx", "stock", "stock_hash")
+_SYSTEM = flags.DEFINE_list("system", list(SYSTEMS), f"What is served, of {', '.join(SYSTEMS)}.")
 _BATCH = flags.DEFINE_list("batch", ["1", "64"], "Rows of a request.")
 _REQUESTS = flags.DEFINE_integer("requests", 10_000, "Requests to each server.", lower_bound=1)
 _ROUNDS = flags.DEFINE_integer("rounds", 20, "Rounds of alternation.", lower_bound=1)
@@ -96,7 +98,7 @@ def main(_: list[str]) -> None:
         rows, source = _rows()
         served, scores = _exports(pathlib.Path(folder), rows)
         servers = {name: Server(model) for name, model in served.items()}
-        for name in ("export_stock", "export_fused", "export_onnx"):
+        for name in [name for name in servers if name.startswith("export_")]:
             _assert_same_scores(servers[name], f"{folder}/{name}.npy", scores)
         for batch_size in map(int, _BATCH.value):
             cells = [_measure(servers, batch_size)]
@@ -138,11 +140,12 @@ def _exports(folder: pathlib.Path, rows: Any) -> tuple[dict[str, Served], np.nda
             _train(session, model, rows, [STEPS + i])
             checkpoint = saver.save(session, str(folder / "save"), global_step=1 + i)
             assert checkpoint is not None
-            for name in ("export_stock", "export_fused"):
+            for name in served.keys() & {"export_stock", "export_fused"}:
                 _write_delta(served[name], checkpoint)
     numbered = np.mod(rows.categoricals, demo_model.num_buckets())
     numbered = _save_requests(folder / "numbered.npz", rows, numbered)
-    for name, of_name in (("stock", numbered), ("stock_hash", requests)):
+    stock = {"stock": numbered, "stock_hash": requests}
+    for name, of_name in {n: r for n, r in stock.items() if n in _SYSTEM.value}.items():
         served[name] = Served(_stock_model(folder / name, name), of_name)
     return served, scores
 
@@ -168,18 +171,19 @@ def _export(session: Any, model: Any, folder: pathlib.Path, requests: str) -> di
         "export_fused": Served(str(folder / "export_fused"), requests, [library]),
         "export_onnx": Served(str(folder / "export.onnx"), requests),
     }
+    served = {name: model for name, model in served.items() if name in _SYSTEM.value}
     options: dict[str, dict[str, Any]] = {
         "export_stock": {},
         "export_fused": {"ops": "fused"},
         "export_onnx": {"format": "onnx"},
     }
-    for name, how in options.items():
+    for name, model_of_name in served.items():
         fe.export_for_serving(
             session,
-            served[name].path,
+            model_of_name.path,
             inputs={"integers": model.integers, "categoricals": model.categoricals},
             outputs={"probability": model.probability},
-            **how,
+            **options[name],
         )
     return served
 

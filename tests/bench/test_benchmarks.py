@@ -393,15 +393,12 @@ def test_each_program_of_a_guide_exists(guide):
 
 @pytest.mark.slow
 def test_exports_give_the_same_scores_and_apply_deltas_under_load(tmp_path):
-    for package in ("tf2onnx", "onnxruntime"):
-        pytest.importorskip(package, reason=f"pip install {package}")
-    record, _ = run_module(
-        "serving.exports", tmp_path, "--batch=2", "--requests=40", "--rounds=2", "--deltas=3"
-    )
-    of_all, of_stock, of_fused = (cell["systems"] for cell in record["cells"])
-    assert of_all.keys() == {"export_stock", "export_fused", "export_onnx", "stock", "stock_hash"}
-    assert of_stock["export_stock"]["deltas"] == of_fused["export_fused"]["deltas"] == 3
-    for figures in [*of_all.values(), *of_stock.values(), *of_fused.values()]:
+    arguments = ["--system=export_fused,stock", "--requests=40", "--rounds=2", "--deltas=3"]
+    record, _ = run_module("serving.exports", tmp_path, "--batch=2", *arguments)
+    of_all, of_fused = (cell["systems"] for cell in record["cells"])
+    assert of_all.keys() == {"export_fused", "stock"}
+    assert of_fused["export_fused"]["deltas"] == 3
+    for figures in [*of_all.values(), *of_fused.values()]:
         assert figures["samples"] == 40
         assert 0 < figures["p50_us"] <= figures["p99_us"] <= figures["longest_us"]
 

@@ -17,6 +17,7 @@ from fused_embedding.columns.keyed_column import (
     sequence_column,
     with_table,
 )
+from fused_embedding.ops.tracing import traced_as_written
 from fused_embedding.variable.options import EmbeddingVariableOption
 
 
@@ -293,6 +294,7 @@ def _make_shared(
     return in_scope(make, do_fusion)
 
 
+@traced_as_written
 def input_layer(
     features: Mapping[str, Any],
     feature_columns: Iterable[Any],
@@ -335,6 +337,7 @@ def input_layer(
     return tf_input_layer(features, feature_columns, weight_collections, trainable, filled)
 
 
+@traced_as_written
 def linear_model(
     features: Mapping[str, Any],
     feature_columns: Iterable[Any],

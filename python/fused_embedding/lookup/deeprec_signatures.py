@@ -11,6 +11,7 @@ from fused_embedding.lookup.ids import as_sparse_ids
 from fused_embedding.lookup.options import LookupOptions, make_options
 from fused_embedding.lookup.run import BEST, LOOKUPS, run_lookup
 from fused_embedding.lookup.tables import as_shards
+from fused_embedding.ops.tracing import traced_as_written
 
 Combiner = Literal["sum", "mean", "sqrtn"]
 PartitionStrategy = Literal["div", "mod", "mod_ev", "hash"]
@@ -48,6 +49,7 @@ def _unsafe_options(
     )
 
 
+@traced_as_written
 def fused_safe_embedding_lookup_sparse(
     embedding_weights: Any,
     sparse_ids: tf.SparseTensor | tf.RaggedTensor,
@@ -126,6 +128,7 @@ def fused_safe_embedding_lookup_sparse(
         return run_lookup(fusion_version, shards, ids, options)  # type: ignore[arg-type]
 
 
+@traced_as_written
 def fused_embedding_lookup_sparse(
     params: Any,
     sp_ids: tf.SparseTensor | tf.RaggedTensor,
@@ -180,6 +183,7 @@ def fused_embedding_lookup_sparse(
         return run_lookup("v1", shards, as_sparse_ids(sp_ids, sparse_weights, "sp_ids"), options)
 
 
+@traced_as_written
 def fused_embedding_lookup_sparse_v2(
     params: Any,
     sp_ids: tf.SparseTensor | tf.RaggedTensor,
@@ -234,6 +238,7 @@ def fused_embedding_lookup_sparse_v2(
         return run_lookup("v2", shards, as_sparse_ids(sp_ids, sparse_weights, "sp_ids"), options)
 
 
+@traced_as_written
 def fused_embedding_lookup_sparse_v3(
     params: Any,
     sp_ids: tf.SparseTensor | tf.RaggedTensor,

@@ -16,6 +16,7 @@ from fused_embedding.lookup.options import LookupOptions, make_options
 from fused_embedding.lookup.run import run_group, run_group_side_by_side
 from fused_embedding.lookup.tables import as_shards
 from fused_embedding.ops.dtypes import UnsupportedDtypeError
+from fused_embedding.ops.tracing import traced_as_written
 
 
 def _for_each(values: Any, argument: str, num_columns: int) -> list[Any]:
@@ -44,6 +45,7 @@ def _check_num_per_group(params_num_per_group: int | None) -> None:
         )
 
 
+@traced_as_written
 def group_embedding_lookup_sparse(
     params: Sequence[Any],
     sp_ids: Sequence[Any],
@@ -162,6 +164,7 @@ def _dense_ids(ids: Any, argument: str) -> SparseIds:
     )
 
 
+@traced_as_written
 def group_embedding_lookup(
     params: Sequence[Any],
     ids: Sequence[Any],

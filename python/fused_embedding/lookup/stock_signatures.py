@@ -16,6 +16,7 @@ from fused_embedding.lookup.run import BEST, run_lookup
 from fused_embedding.lookup.tables import as_shards
 from fused_embedding.ops.dtypes import UnsupportedDtypeError
 from fused_embedding.ops.path_notes import noted
+from fused_embedding.ops.tracing import traced_as_written
 from fused_embedding.variable.embedding_variable import EmbeddingVariable
 from fused_embedding.variable.partitions import PartitionedEmbeddingVariable
 
@@ -43,6 +44,7 @@ def _check_non_safe(sp_ids: Any, sp_weights: Any) -> None:
         )
 
 
+@traced_as_written
 def embedding_lookup(
     params: Any, ids: Any, max_norm: float | None = None, name: str | None = None
 ) -> tf.Tensor:
@@ -71,6 +73,7 @@ def embedding_lookup(
     return tf.nn.embedding_lookup(as_one_table(params), ids, max_norm, name)
 
 
+@traced_as_written
 def embedding_lookup_v1(
     params: Any,
     ids: Any,
@@ -116,6 +119,7 @@ def as_one_table(params: Any) -> Any:
     return PartitionedEmbeddingVariable(parts[0].partition.whole_name, parts)
 
 
+@traced_as_written
 def embedding_lookup_sparse_v1(
     params: Any,
     sp_ids: Any,
@@ -179,6 +183,7 @@ def embedding_lookup_sparse_v1(
         return _or_stock(fused, stock)
 
 
+@traced_as_written
 def embedding_lookup_sparse(
     params: Any,
     sp_ids: Any,
@@ -214,6 +219,7 @@ def embedding_lookup_sparse(
     )
 
 
+@traced_as_written
 def safe_embedding_lookup_sparse_v1(
     embedding_weights: Any,
     sparse_ids: Any,
@@ -281,6 +287,7 @@ def safe_embedding_lookup_sparse_v1(
         return _or_stock(fused, stock)
 
 
+@traced_as_written
 def safe_embedding_lookup_sparse(
     embedding_weights: Any,
     sparse_ids: Any,
