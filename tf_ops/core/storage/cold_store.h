@@ -12,34 +12,35 @@
 namespace fused_embedding {
 
 struct ColdStoreOptions {
-  // The working folder: made with the folders above it, or an earlier store's. No two stores share
-  // one.
+  // The working folder. It is made, with the folders above it, or may be left over from an earlier
+  // store. Two stores cannot share a folder.
   std::string path;
-  // The store begins with the content of this checkpoint; empty: without rows.
+  // The store starts with the content of this checkpoint; empty: without rows.
   std::string checkpoint;
-  // The checkpoint is read where it is, and nothing is written: `path` is but a name for errors,
-  // and only MultiGet and Scan may be called.
+  // Reads the checkpoint in place and writes nothing: `path` is only a name for errors, and only
+  // MultiGet and Scan may be called.
   bool is_read_only = false;
   int64_t value_bytes = 0;
-  // What the store may hold in memory: rows on their way to the disk, filters and index.
+  // Limit of the store's memory: write buffers, filters and index.
   int64_t memory_bytes = int64_t{256} << 20;
-  // Reads that are in flight at once, of all MultiGet together. A disk needs many of them.
+  // Maximum number of reads in flight, of all MultiGet calls together. A disk is fast only with
+  // many.
   int num_readers = 32;
 };
 
-// Since the store was opened, but for the last two. What is written of one put is
-// disk_bytes_written / put_bytes, once files have been merged a while.
+// Counted since the store was opened, except the last two. The write amplification is
+// disk_bytes_written / put_bytes, once compaction has run for a while.
 struct ColdStoreStatistics {
-  int64_t num_gets = 0;            // keys that were asked for
-  int64_t num_found = 0;           // of these
-  int64_t num_puts = 0;            // rows
-  int64_t put_bytes = 0;           // of these, with their keys
+  int64_t num_gets = 0;            // keys passed to MultiGet
+  int64_t num_found = 0;           // those of them that had a row
+  int64_t num_puts = 0;            // rows passed to MultiPut
+  int64_t put_bytes = 0;           // their bytes, keys included
   int64_t num_erases = 0;          // keys
-  int64_t num_disk_reads = 0;      // of MultiGet, that neither cache nor write buffer could answer
-  int64_t disk_bytes_read = 0;     // by these
-  int64_t disk_bytes_written = 0;  // into files of rows, and again where files are merged
-  int64_t disk_bytes = 0;          // of the files, now
-  int64_t memory_bytes = 0;        // held by the store, now
+  int64_t num_disk_reads = 0;      // by MultiGet: misses of both cache and write buffer
+  int64_t disk_bytes_read = 0;     // by these reads
+  int64_t disk_bytes_written = 0;  // to files of rows, compaction included
+  int64_t disk_bytes = 0;          // present size of the files
+  int64_t memory_bytes = 0;        // present memory of the store
 };
 
 // Rows of a fixed number of bytes by int64 key, in files below DRAM. All calls are batches.
@@ -47,48 +48,50 @@ struct ColdStoreStatistics {
 //   MultiPut({3, 7}, "aabb"), MultiGet({3, 5, 7}, values, found)
 //     value_bytes 2: values = "aa??bb", found = {1, 0, 1}
 //
-// Keys of a batch ascend, each once: every int64 is legal. Otherwise, or where the bytes do not fit
-// their number, the call is InvalidArgument and does nothing.
+// The keys of a batch must ascend, each once; every int64 is legal. Otherwise, or if the number of
+// bytes does not match the number of keys, the call returns InvalidArgument and does nothing.
 //
-// Threads: all calls may run at the same time, from any thread. A row that is read while it is
-// written is the old or the new one, whole. A batch is no transaction: a reader may see half of it.
+// Threads: all calls may run at the same time, from any thread. A read during a write of the same
+// row returns the old or the new row, whole. A batch is not a transaction: a reader may see half of
+// it.
 //
 // Errors name the path, with errno's or the implementation's text: ResourceExhausted for a full
-// disk, DataLoss for files that are not what was written, else FailedPrecondition. After one
+// disk, DataLoss for files that are not what was written, else FailedPrecondition. After an error
 // * of MultiPut and Erase, each key has its old or its new row: call again with the same batch;
 // * of MultiGet, `values` and `found` have no meaning;
-// * nothing else is lost. Writes fail until their cause is gone, for some seconds longer perhaps;
-//   reads go on. Writes reach the disk later, so an error may be that of an earlier call: what that
-//   one put is still in memory, and is written once the disk allows.
+// * nothing else is lost. Writes fail until the cause is removed, and possibly some seconds longer;
+// reads continue. Writes reach the disk later, so an error may be that of an earlier call: the rows
+// of that call are still in memory, and are written once the disk allows it.
 //
-// Durability: only what a checkpoint holds outlives the store. The files in the working folder are
-// scratch, removed by the destructor and, after a kill, by the next store there.
+// Durability: only a checkpoint outlives the store. The files in the working folder are scratch.
+// The destructor removes them; after a kill, the next store in that folder does.
 class ColdStore {
  public:
   virtual ~ColdStore() = default;
   ColdStore(const ColdStore&) = delete;
   ColdStore& operator=(const ColdStore&) = delete;
 
-  // Copies row i to `values` + i * value_bytes where found[i]; leaves others alone.
+  // Copies row i to `values` + i * value_bytes if found[i]; does not change the other values.
   Status MultiGet(Span<const int64_t> keys, Span<char> values, Span<bool> found);
   Status MultiPut(Span<const int64_t> keys, Span<const char> values);
-  // Of keys with or without a row.
+  // Erases the rows of keys; a key may have no row.
   Status Erase(Span<const int64_t> keys);
 
-  // Calls `visit` with all rows, in batches of ascending keys, as of one moment: what other calls
-  // do meanwhile is not seen. Stops at the first error. While it runs no space is given back.
+  // Calls `visit` with all rows, in batches of ascending keys, as of one moment: changes by
+  // concurrent calls are not visible. Stops at the first error. Disk space is not reclaimed while
+  // it runs.
   using Visit = std::function<Status(Span<const int64_t> keys, Span<const char> values)>;
   virtual Status Scan(const Visit& visit) = 0;
 
-  // Everything that was put goes from memory to the disk, with the errors that this may have.
+  // Writes all rows in memory to the disk, and returns the error if that fails.
   virtual Status Flush() = 0;
 
-  // Makes the folder `path`, which must not exist: all rows of calls that returned before, of calls
-  // that run meanwhile perhaps. When it returns OK the checkpoint is on disk for certain, and later
-  // calls do not change it; after an error, a kill or a loss of power `path` does not exist
-  // (`path`.tmp may, and is replaced). Two at a time need two paths. In the file system of the
-  // working folder it costs hard links, in others a copy. Linked files are one file: against a
-  // failing disk keep a copy.
+  // Makes the folder `path`, which must not exist, with all rows of calls that have returned; rows
+  // of concurrent calls may be included. Once it returns OK, the checkpoint is synced to the disk,
+  // and later calls do not change it. After an error, a kill or a loss of power `path` does not
+  // exist (`path`.tmp may exist, and is replaced). Concurrent checkpoints need different paths. In
+  // the file system of the working folder a checkpoint costs hard links, in others a copy. Hard
+  // links share their data: keep a copy on another disk against a disk failure.
   virtual Status Checkpoint(const std::string& path) = 0;
 
   ColdStoreStatistics Statistics() const;
@@ -97,11 +100,11 @@ class ColdStore {
 
  protected:
   explicit ColdStore(const ColdStoreOptions& options);
-  // num_disk_reads and what follows it.
+  // Sets num_disk_reads and the fields after it.
   virtual void AddStatistics(ColdStoreStatistics* statistics) const = 0;
 
  private:
-  // As the public ones, with batches that have been checked and are not empty.
+  // MultiGet, MultiPut and Erase for batches that were checked and are not empty.
   virtual Status Get(Span<const int64_t> keys, char* values, bool* found) = 0;
   virtual Status Put(Span<const int64_t> keys, const char* values) = 0;
   virtual Status Remove(Span<const int64_t> keys) = 0;

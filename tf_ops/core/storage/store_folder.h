@@ -11,11 +11,12 @@
 
 namespace fused_embedding {
 
-// The files of an implementation, as far as this has to know them.
+// What StoreFolder must know about an implementation's files.
 struct StoreFiles {
   std::string kind;  // a word, written into checkpoints
-  // Files with this ending never change once written: they are linked, others copied. They are
-  // large, and the implementation notices damage in them: only their ends are checked here.
+  // Files with this suffix never change once written, so they are linked; other files are copied.
+  // They are large, and the implementation detects damage in them, so only their ends are checked
+  // here.
   std::string immutable_suffix;
 };
 
@@ -24,38 +25,39 @@ struct ListedFile;
 
 struct FileSum {
   int64_t size = 0;
-  uint32_t crc = 0;  // CRC-32C of all or of the end
+  uint32_t crc = 0;  // CRC-32C of the whole file, or of the end of an immutable one
 };
 
 // The folders of a cold store:
 //
-//   PATH/fe_cold_store            the lock of the process that has the store, and the sign that
-//                                 what is in the folder may be removed
+//   PATH/fe_cold_store            lock of the process that has the store; it also marks the
+//                                 folder's files as removable
 //   PATH/data/                    the implementation's files
 //   CHECKPOINT/fe_cold_checkpoint list of the files, written last
-//   CHECKPOINT/data/              these
+//   CHECKPOINT/data/              the files
 //
-// Not for several threads, but Checkpoint of different paths.
+// Not thread-safe, except for Checkpoint calls with different paths.
 class StoreFolder {
  public:
   explicit StoreFolder(StoreFiles files) : files_(std::move(files)) {}
-  // Removes data_path(): whoever writes there must have stopped.
+  // Removes data_path(). All writers there must have stopped.
   ~StoreFolder();
   StoreFolder(const StoreFolder&) = delete;
   StoreFolder& operator=(const StoreFolder&) = delete;
 
-  // FailedPrecondition: another store has the folder, or it has other files. The files of the
-  // checkpoint, if there is one, are then in data_path(), checked; without one it does not exist.
-  // DataLoss: a file is missing or not what was written. Unimplemented: a later format.
-  // InvalidArgument: rows of another size, or another implementation's.
-  // To read only, the checkpoint's files are checked where they are.
+  // Locks the folder. If `options` has a checkpoint, puts its files into data_path() and checks
+  // them; otherwise data_path() does not exist afterwards. With is_read_only, checks the
+  // checkpoint's files in place. FailedPrecondition: another store has the folder, or it has other
+  // files. DataLoss: a file is missing or not what was written. Unimplemented: the checkpoint has a
+  // later format. InvalidArgument: the checkpoint has rows of another size, or is another
+  // implementation's.
   Status Open(const ColdStoreOptions& options);
   std::string data_path() const { return path_ + "/data"; }
-  // Whether the working folder's file system can do direct IO; false without such a folder.
+  // Whether the working folder's file system supports direct IO; false without a working folder.
   bool HasDirectIo() const;
 
-  // Runs write(folder), which makes the folder and its files and does not sync them, and makes
-  // the checkpoint `name` of that.
+  // Calls write(folder), which makes the folder and its files without syncing them, and makes the
+  // checkpoint `name` from that folder.
   using WriteFiles = std::function<Status(const std::string& folder)>;
   Status Checkpoint(const std::string& name, const WriteFiles& write) const;
 

@@ -9,45 +9,45 @@
 
 namespace fused_embedding {
 
-// What changed in a shard's rows since a save that may be continued: a bit a row, and the keys that
-// have none any more. Three bits a row are all its memory; nothing while it is off. Not
-// thread-safe.
+// What changed in a shard's rows since a save that may be continued: one bit per row, and the keys
+// of removed rows. It takes three bits a row and the list of removed keys, and nothing while it is
+// off. Not thread-safe.
 //
-// A save may fail after rows were copied, or its checkpoint may, so that nobody knows of it. What
-// was handed out is therefore kept until the save is known to be whole:
-//   Start     the save 1 is known; nothing changed since
-//   Collect   hands out what changed since save 1, for save 2
-//   Forget    save 2 is known to be whole: what was handed out for it need not be kept
-// Without the Forget, the next Collect hands out all since save 1 again.
+// A save may fail after its rows were copied, and so may the checkpoint that it belongs to.
+// Collected changes are therefore kept until the save is known to be complete:
+//   Start     save 1 is complete; nothing has changed since
+//   Collect   returns what changed since save 1, for save 2
+//   Forget    save 2 is complete: drops what was collected for it
+// Without the Forget, the next Collect returns all changes since save 1 again.
 //
-// It never fails a training step: where memory is short it goes off.
+// It never fails a training step: if memory runs out, it turns itself off.
 class ChangeLog {
  public:
   bool is_on() const { return is_on_; }
   int64_t memory_bytes() const;
 
-  // Of a row whose bytes changed.
+  // Marks a row whose bytes changed.
   FE_INLINE void Change(int64_t row) {
     if (is_on_) changed_[Word(row)] |= Bit(row);
   }
-  // Of a new row.
+  // Marks a new row.
   void Add(int64_t row) {
     if (!is_on_) return;
     changed_[Word(row)] |= Bit(row);
     new_[Word(row)] |= Bit(row);
   }
-  // Of a row that dies.
+  // Records that a row is removed.
   void Remove(int64_t row, int64_t key);
 
-  // Rows are numbered below `num_rows` from then on.
+  // Row numbers are below `num_rows` from now on.
   void Reserve(int64_t num_rows);
   void Start(int64_t num_rows);
   void Stop();
   void Collect();
   void Forget();
 
-  // --- What Collect found ---
-  // Ascending. Some of them have a row again.
+  // --- The result of Collect ---
+  // Removed keys, ascending. Some of them have a row again.
   const std::vector<int64_t>& removed() const { return collected_removed_; }
   int64_t num_changed() const;
   // Calls body(row) in ascending order.
@@ -66,12 +66,11 @@ class ChangeLog {
   static uint64_t Bit(int64_t row) { return uint64_t{1} << (static_cast<size_t>(row) % kWordBits); }
 
   bool is_on_ = false;
-  // Since the last Collect. A key that got its row since then was not in the save, or is in
-  // removed_ already: it need not be listed when it goes, so that the list is at most as long as
-  // the table.
+  // Changes since the last Collect. A key whose row is new since then was not in the save, or is in
+  // removed_ already. So its removal is not recorded, and the list is at most as long as the table.
   std::vector<uint64_t> changed_, new_;
   std::vector<int64_t> removed_;
-  // Before it, as far as it is not forgotten.
+  // Changes before the last Collect that are not forgotten.
   std::vector<uint64_t> collected_;
   std::vector<int64_t> collected_removed_;
 };

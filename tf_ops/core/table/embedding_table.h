@@ -1,11 +1,11 @@
 // A table of embedding rows by 64-bit key that grows without a vocabulary. Every int64 is a key.
 //
-// S shards by high bits of a keyed hash; a shard has an index, rows in slabs, and one lock that a
-// batch takes once. Lookups and updates of many threads run at once; each batch is routed to the
-// shards, and small batches stay on the calling thread.
+// The high bits of a keyed hash select one of S shards. A shard has an index, rows in slabs, and
+// one lock that a batch takes once. Lookups and updates of many threads run at the same time. Each
+// batch is routed to the shards; small batches stay on the calling thread.
 //
-// A row is named by its handle, `shard << 32 | row`, or -1 for none, as long as it lives. A handle
-// of a row that was erased or evicted is noticed, because a row holds its key.
+// A handle, `shard << 32 | row`, identifies a row as long as it lives; -1 is no row. A stale
+// handle, of a row that was erased or evicted, is detected, because a row holds its key.
 
 #ifndef FUSED_EMBEDDING_CORE_TABLE_EMBEDDING_TABLE_H_
 #define FUSED_EMBEDDING_CORE_TABLE_EMBEDDING_TABLE_H_
@@ -38,7 +38,7 @@ struct Occurrences;
 struct LookupInput {
   Span<const int64_t> keys;    // [n] distinct
   Span<const int32_t> counts;  // [n] occurrences of each, >= 0; empty: one each
-  int64_t step = -1;           // version of the rows found or made; < 0: the table's own counter
+  int64_t step = -1;           // version of rows found or made; < 0: the table's own counter
 };
 
 struct LookupOutput {
@@ -47,14 +47,14 @@ struct LookupOutput {
   int64_t num_refused = 0;
 };
 
-// Rows of one shard that the caller may read and write, under the shard's lock.
+// Rows of one shard, which the caller may read and write. The shard's lock is held.
 struct RowBatch {
   char* const* rows;         // [n] start of each row; null: the key has none
   const int64_t* positions;  // [n] of each in the input
   int64_t n;
 };
 
-// The keys and counts that are not admitted, of a CounterFilter.
+// The keys that a CounterFilter has not admitted, with their counts.
 struct FilteredKeys {
   std::vector<int64_t> keys;
   std::vector<uint32_t> frequencies;
@@ -72,14 +72,14 @@ struct ShardCopy {
   RowLayout layout;
   std::vector<char> rows;  // layout.row_bytes() each
   FilteredKeys filtered;
-  std::vector<int64_t> removed;  // keys with neither, unless they are in one of those again
+  std::vector<int64_t> removed;  // keys that lost row and count; some may be in the above again
   std::vector<BloomLine> bloom_lines;
 };
 
 class EmbeddingTable {
  public:
-  // For work on several tables: a batch of so many keys is worth all threads, and what one key
-  // costs.
+  // For operations on several tables: the number of keys that is worth all threads, and the time of
+  // one key.
   static constexpr int64_t kManyKeys = 8192;
   static constexpr int64_t kKeyNs = 50;
 
@@ -90,53 +90,54 @@ class EmbeddingTable {
   EmbeddingTable& operator=(const EmbeddingTable&) = delete;
 
   const TableConfig& config() const { return config_; }
-  // What new rows start with: of the config, or of the checkpoint that was restored.
+  // The initializer of new rows: the config's, or that of the restored checkpoint.
   InitializerConfig initializer() const;
   // InvalidArgument if CheckInitializer says so.
   Status SetInitializer(const InitializerConfig& initializer);
 
   // --- Stage 4 ---
-  // Training: counts the keys, admits and inserts, updates versions. Keys that occur twice are
-  // legal and counted one after the other.
+  // Training: counts the keys, admits and inserts them, updates versions. A key may occur twice;
+  // its occurrences are counted one after the other.
   Status FindOrInsert(const CpuExec& exec, const LookupInput& in, LookupOutput* out);
   // Evaluation: changes nothing. A key without a row reads its first value, or no_permission_value
-  // where there is an admission filter.
+  // if the table has an admission filter.
   Status Find(const CpuExec& exec, const LookupInput& in, LookupOutput* out);
 
-  // Where a cold store is below, brings the rows of `keys` to DRAM, so that a lookup that comes
-  // soon need not wait for them. Changes nothing else.
+  // With a cold store, promotes the rows of `keys` to DRAM, so that the next lookup does not wait
+  // for them. Changes nothing else.
   Status Prefetch(const CpuExec& exec, Span<const int64_t> keys);
 
   // --- Stage 7 ---
-  // Adds the slots that the table does not have yet, and gives every row their initial values.
-  // Handles stay valid. InvalidArgument if a slot is there with another width.
+  // Adds the slots that the table does not have yet, and sets them to their initial values in every
+  // row. Handles stay valid. InvalidArgument if the table has a slot of that name with another
+  // width.
   Status EnsureSlots(Span<const Slot> slots);
-  // InvalidArgument where EnsureSlots would say so.
+  // InvalidArgument if EnsureSlots would return it.
   Status CheckSlots(Span<const Slot> slots) const;
   // Byte offset of a slot in a row, or -1.
   int64_t SlotOffset(const std::string& name) const;
   RowLayout layout() const;
-  // Calls `body` with the rows of `keys`, up to 128 rows of one shard at a time, which are on their
-  // way into the cache, under the shard's lock; shards in parallel.
-  // A key's row is taken from `handles` (empty: none are known) where it is still that key's, and
-  // probed for else. `body` must be safe to run on different shards at once, gets the layout that
-  // the rows have at that moment, and must not call the table.
+  // Calls `body` with the rows of `keys`, up to 128 rows of one shard at a time, under the shard's
+  // lock; shards in parallel. The rows are being prefetched into the CPU's cache. If the handle of
+  // a key in `handles` (empty: none are known) is still that key's row, it is used; otherwise the
+  // row is searched for by key. `body` must be safe to run on different shards at once, gets the
+  // layout that the rows have at that moment, and must not call the table.
   using RowBody = std::function<void(const RowLayout& layout, const RowBatch& batch)>;
   Status ForEachRow(const CpuExec& exec, Span<const int64_t> keys, Span<const int64_t> handles,
                     const RowBody& body);
-  // The table's own step counter, of tables that are given no global step.
+  // The table's own step counter, for calls that pass no global step.
   int64_t step() const { return step_.load(); }
   void set_step(int64_t step) { step_.store(step); }
   void AdvanceStep() { step_.fetch_add(1); }
 
   // --- Content ---
-  // Sets rows whether admitted or not, and inserts those that are missing (external embeddings,
-  // restores). What is not given stays as it is; a new row then has frequency 0, version `step()`,
-  // initial slots. `slots` is [n, slot_width] numbers of the first of layout().slots; those behind
-  // them, which an optimizer may have added meanwhile, are not given. Keys that a full table cannot
-  // take are an error, or left out by the other check modes.
+  // Sets rows whether admitted or not, and inserts missing ones (external embeddings, restores).
+  // Fields that are not given do not change; in a new row they are frequency 0, version `step()`
+  // and the initial slots. `slots` is [n, slot_width] numbers, for the first of layout().slots; an
+  // optimizer may have added further slots meanwhile, which do not change. Keys that a full table
+  // refuses are an error, or omitted with the other check modes.
   struct Content {
-    Span<const int64_t> keys;      // [n]; of one that occurs twice the last counts
+    Span<const int64_t> keys;      // [n]; if a key occurs twice, its last row is used
     const char* values = nullptr;  // [n, dim]
     const char* slots = nullptr;
     Span<const int64_t> frequencies;
@@ -144,18 +145,19 @@ class EmbeddingTable {
     int64_t slot_width = 0;
   };
   Status Upsert(const CpuExec& exec, const Content& content);
-  // Number of rows erased in `num_erased`. Also forgets the counts of keys not admitted.
+  // Sets `num_erased` to the number of rows erased. Also removes the counts of keys not admitted.
   Status Erase(const CpuExec& exec, Span<const int64_t> keys, int64_t* num_erased);
-  // Rows not used for more than `steps_to_live` steps (<= 0: off), or whose value has an L2 norm
-  // below `l2_threshold` (<= 0: off). Also expires counts of keys not admitted, by steps.
+  // Removes rows not used for more than `steps_to_live` steps (<= 0: off), and rows whose value has
+  // an L2 norm below `l2_threshold` (<= 0: off). Also removes the counts of keys not admitted, by
+  // steps.
   struct ExpireInput {
-    int64_t step = -1;  // now; < 0: the table's own counter
+    int64_t step = -1;  // the current step; < 0: the table's own counter
     int64_t steps_to_live = 0;
     double l2_threshold = 0.0;
   };
   Status Expire(const CpuExec& exec, const ExpireInput& in, int64_t* num_expired);
-  // As new: no rows, counts or slots, step 0. Counted statistics stay. Fails only where a cold
-  // store cannot be made anew; nothing has changed then.
+  // Resets the table: no rows, counts or slots, step 0. Counters of statistics are kept. Fails only
+  // if a new cold store cannot be made; nothing has changed then.
   Status Clear();
   // Frequency and version of each key; 0 and -1 for a key without a row. Changes nothing.
   Status Metadata(const CpuExec& exec, Span<const int64_t> keys, Span<int64_t> frequencies,
@@ -165,46 +167,49 @@ class EmbeddingTable {
   TableStatistics Statistics() const;
 
   // --- Snapshots ---
-  // A shard is copied under its lock: rows and slots of one moment. Training goes on in the others.
+  // A shard is copied under its lock: its rows and slots are of one moment. Training continues in
+  // the other shards.
   int64_t num_shards() const { return static_cast<int64_t>(shards_.size()); }
-  // Appends all rows of the shard, `layout->row_bytes()` each, and its keys not admitted. Of a
-  // table with a cold store no rows: CopyCold gives them.
+  // Appends all rows of the shard, `layout->row_bytes()` each, and its keys not admitted. Appends
+  // no rows if the table has a cold store: use CopyCold.
   Status CopyShard(int64_t shard, RowLayout* layout, std::vector<char>* rows,
                    FilteredKeys* filtered) const;
   // Calls `visit` with the rows of a table with a cold store, in batches, by ascending keys. It
   // must not call the table.
   Status CopyCold(const VisitRowBytes& visit) const;
-  // Makes a checkpoint of that store with all rows, which are of `*layout`.
+  // Makes a checkpoint of the cold store with all rows, and sets `*layout` to their layout.
   Status CheckpointCold(const std::string& path, RowLayout* layout) const;
-  // Replaces all content, as Clear does, by the rows of such a checkpoint, so many of each shard,
-  // which have these slots. Of a table with a cold store; nothing has changed on an error.
+  // For a table with a cold store: clears it, then loads the rows of such a checkpoint, which have
+  // `slots`; `num_rows` is their number per shard. After an error nothing has changed.
   Status AdoptCold(const std::string& checkpoint, Span<const Slot> slots,
                    Span<const int64_t> num_rows);
   int64_t ShardOf(int64_t key) const;
   // --- Changes ---
-  // From StartChanges on, the table knows what changed since the save of that name, which is copied
-  // after it. A save that continues it calls ContinueChanges with the name of the save it
-  // continues, CopyChanges for each shard, and FinishChanges with its own name once it is written.
-  // Only the last save and the one that it continues can be continued: the former may have failed
-  // after all. Names are not 0. One save at a time holds the lock.
+  // StartChanges begins a series of saves: from then on the table tracks what changes. The caller
+  // copies the content of the save `save` after this call. A save that continues the series calls
+  // ContinueChanges with the name of the save that it continues, CopyChanges for each shard, and,
+  // once it is written, FinishChanges with its own name. Only the last save and the save that it
+  // continues can be continued; the latter because the last save may have failed later. Names are
+  // not 0. LockSaves allows one save at a time.
   std::unique_lock<std::mutex> LockSaves() { return std::unique_lock<std::mutex>(saves_mutex_); }
   void StartChanges(uint64_t save);
-  // FailedPrecondition where the table knows nothing of that save: another one was started, or the
-  // table was restored or cleared.
+  // FailedPrecondition if the table has no changes since that save, because another series was
+  // started, or the table was restored or cleared.
   Status ContinueChanges(uint64_t save);
   Status CopyChanges(int64_t shard, ShardCopy* copy);
   void FinishChanges(uint64_t save);
 
   Status RestoreFiltered(const FilteredKeys& filtered);
-  // The counters of a Bloom filter, all shards one after the other; empty without one.
+  // The counters of the Bloom filter, shard after shard; empty without a filter.
   Status CopyBloom(std::vector<char>* bytes) const;
-  // InvalidArgument, and no change, for another number of bytes than BloomBytes().
+  // InvalidArgument, without a change, if the number of bytes is not BloomBytes().
   Status RestoreBloom(Span<const char> bytes);
   Status CheckBloom(Span<const char> bytes) const;
   int64_t BloomBytes() const;
-  // The same of one shard, for those who cannot hold all of them.
+  // CopyBloom of one shard, for callers that cannot hold the counters of all shards.
   Status CopyBloomOfShard(int64_t shard, std::vector<char>* bytes) const;
-  // The greater counters of both, from byte `begin` of the shard's on.
+  // Sets each of the shard's counters, from byte `begin` on, to the greater of itself and that in
+  // `counters`.
   Status MergeBloomOfShard(int64_t shard, int64_t begin, Span<const char> counters);
 
  private:
@@ -228,12 +233,12 @@ class EmbeddingTable {
   std::unique_ptr<ColdTier> tier_;  // null: all rows are in DRAM
   std::atomic<int64_t> step_{0};
   std::mutex saves_mutex_;    // LockSaves
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // guards the members below
   RowLayout layout_;
-  bool has_all_slots_ = true;  // in all shards: not after memory ran out
+  bool has_all_slots_ = true;  // in all shards; false after memory ran out in EnsureSlots
   std::shared_ptr<const InitializerConfig> initializer_;
-  uint64_t known_save_ = 0;  // that changes are known since; 0: none
-  uint64_t last_save_ = 0;   // that continues it, or 0
+  uint64_t known_save_ = 0;  // the save since which changes are tracked; 0: none
+  uint64_t last_save_ = 0;   // the save that continues known_save_, or 0
 };
 
 }  // namespace fused_embedding

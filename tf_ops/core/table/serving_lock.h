@@ -1,8 +1,9 @@
-// The lock between requests, which read tables together, and a delta, which changes them alone.
+// A reader-writer lock for serving: requests, which read the tables, share it; a delta, which
+// changes them, holds it exclusively.
 //
-// First come, first served: requests that come while a delta waits are held after it, so that it
-// is not starved, and they are all held before the next delta. Waiting takes no thread: whoever
-// waits is called back.
+// Waits are served in order. Requests that arrive while a delta waits get the lock after the delta,
+// so the delta is not starved; all of them get it before the next delta. A wait occupies no thread:
+// it ends by a callback.
 
 #ifndef FUSED_EMBEDDING_CORE_TABLE_SERVING_LOCK_H_
 #define FUSED_EMBEDDING_CORE_TABLE_SERVING_LOCK_H_
@@ -18,10 +19,10 @@ namespace fused_embedding {
 
 enum class LockMode { kShared, kAlone };
 
-// One wait for a ServingLock. Its fields are the lock's once it is given to one.
+// One wait for a ServingLock. After it is passed to a lock, only that lock uses its fields.
 class LockWait {
  public:
-  // `on_end` is called once: whether the lock is held, or the wait was cancelled.
+  // `on_end` is called once, with true if the lock is held, or false if the wait was cancelled.
   LockWait(LockMode mode, std::function<void(bool is_held)> on_end)
       : mode_(mode), on_end_(std::move(on_end)) {}
 
@@ -44,27 +45,28 @@ class ServingLock {
   ServingLock& operator=(const ServingLock&) = delete;
 
   void Acquire(const Wait& wait);
-  // Ends a wait, also one that is still to be given to Acquire; nothing for a lock that is held.
+  // Cancels a wait, even before it is passed to Acquire. Does nothing if the wait already holds the
+  // lock.
   void Cancel(const Wait& wait);
-  // What was acquired in this mode.
+  // Releases a lock that was acquired in this mode.
   void Release(LockMode mode);
 
-  // What the lock guards is of no use any more: a change failed half-way. Read and written by
-  // those who hold it.
+  // Torn: a change failed half-way, so the guarded tables must not be used any more. Call both only
+  // while holding the lock.
   bool is_torn() const { return is_torn_; }
   void set_torn() { is_torn_ = true; }
 
  private:
-  // Takes out of the queue, and marks as held, those who may go on.
+  // Removes the waits that can get the lock from the queue, and marks them as held.
   std::vector<Wait> TakeReady();
-  // Without the mutex: what is called may use the lock.
+  // Calls the callbacks. The mutex must not be held, because a callback may use the lock.
   static void End(const std::vector<Wait>& waits);
 
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   std::deque<Wait> queue_;
   int num_shared_ = 0;
   bool is_alone_ = false;
-  bool is_torn_ = false;  // guarded by the lock itself
+  bool is_torn_ = false;  // guarded by this lock, not by mutex_
 };
 
 }  // namespace fused_embedding

@@ -21,7 +21,7 @@
 
 namespace fused_embedding {
 
-// The keys of a batch that belong to one shard. A lookup leaves only those that it has missed.
+// The keys of a batch that belong to one shard. After a lookup, only its misses.
 struct ShardKeys {
   const int64_t* keys;  // of the whole batch
   int64_t* positions;   // [n] in the batch, ascending
@@ -33,7 +33,7 @@ struct ShardKeys {
   }
 };
 
-// Up to kGroup of them from `begin` on, which are worked on together.
+// Up to kGroup of these keys from `begin` on, which are processed together.
 struct ShardKeyGroup : KeyGroup {
   ShardKeyGroup(const ShardKeys& shard_keys, int64_t begin)
       : positions(shard_keys.positions + begin) {
@@ -51,12 +51,12 @@ struct ShardKeyGroup : KeyGroup {
 struct ShardConfig {
   int64_t number = 0;
   uint64_t hash_key = 0;
-  double max_load = 0.8;       // of the index; differs, so that not all shards grow at once
+  double max_load = 0.8;       // of the index; differs between shards, so that not all grow at once
   int64_t max_capacity = -1;   // rows; < 0: unbounded
   int64_t bloom_counters = 0;  // kBloom
 };
 
-// What lookups of the training add to a row.
+// What a training lookup adds to the rows that it finds.
 struct Occurrences {
   Span<const int32_t> counts;  // by position in the batch; empty: one each
   uint32_t version = 0;
@@ -64,7 +64,7 @@ struct Occurrences {
   int64_t count(int64_t position) const { return counts.empty() ? 1 : counts[position]; }
 };
 
-// As a row keeps them.
+// Frequency and version as a row stores them.
 inline uint32_t SaturatedFrequency(int64_t frequency) {
   constexpr int64_t kMaxFrequency = std::numeric_limits<uint32_t>::max();
   return static_cast<uint32_t>(std::min(frequency, kMaxFrequency));
@@ -74,13 +74,14 @@ inline uint32_t SaturatedVersion(int64_t step) {
   return static_cast<uint32_t>(step < 0 ? 0 : step < max_version ? step : max_version);
 }
 
-// What a new row holds behind its value: slots.
+// The bytes of a new row that follow its value: the initial slots.
 std::vector<char> BytesBehindValue(const RowLayout& layout);
 
 bool IsExpired(const RowLayout& layout, const char* row, const EmbeddingTable::ExpireInput& in);
 
-// A part of an EmbeddingTable, by hash. All methods want mutex() to be held. The methods have the
-// meaning of the table's, and may throw std::bad_alloc.
+// One shard of an EmbeddingTable: the keys whose hashes select it. The caller of any method must
+// hold mutex(). Methods with the name of a table's method do the same for the shard's keys. They
+// may throw std::bad_alloc.
 class TableShard {
  public:
   TableShard(const TableConfig& table, const ShardConfig& config);
@@ -101,12 +102,13 @@ class TableShard {
   // `is_changing`: `body` may write the rows.
   void ForEachRow(const ShardKeys& keys, Span<const int64_t> handles, bool is_changing,
                   const EmbeddingTable::RowBody& body);
-  // `version` of new rows that are given none. Counts the keys that a full table could not take.
+  // `version` is that of new rows if `content` has none. Adds the keys that a full table refused to
+  // `*num_refused`.
   Status Upsert(const ShardKeys& keys, const EmbeddingTable::Content& content, uint32_t version,
                 int64_t* num_refused);
   int64_t Erase(const ShardKeys& keys);
   int64_t Expire(const EmbeddingTable::ExpireInput& in);
-  // Of these keys alone, which have rows here.
+  // Expires only rows of these keys, all of which have rows in DRAM.
   int64_t ExpireKeys(const ShardKeys& keys, const EmbeddingTable::ExpireInput& in);
   void Clear();
   Status AddSlots(const std::vector<Slot>& slots);
@@ -115,16 +117,16 @@ class TableShard {
   // Changes nothing but the statistics.
   int64_t CountRefusals(const ShardKeys& keys, const Occurrences* occurrences);
 
-  // Where a cold store is below, all rows are copied from there, and none here.
+  // Bytes that CopyRows needs. 0 with a cold store: all rows are then copied from the store.
   size_t rows_bytes() const {
     return tier_ != nullptr ? 0 : static_cast<size_t>(rows_.size() * layout_.row_bytes());
   }
-  // To `begin` of `rows`, which end behind them then.
+  // Copies all rows to position `begin` of `rows`, and resizes `rows` to end after them.
   void CopyRows(RowLayout* layout, size_t begin, std::vector<char>* rows) const;
   void CopyFiltered(FilteredKeys* filtered) const;
   void StartChanges();
   void ForgetCollected();
-  // False where the changes are not known: nothing is copied then.
+  // Returns false, and copies nothing, if the changes are not known.
   bool CopyChanges(ShardCopy* copy);
   Status RestoreFiltered(const ShardKeys& keys, const FilteredKeys& filtered);
   Span<const char> bloom_bytes() const;
@@ -133,36 +135,39 @@ class TableShard {
     return bloom_.Merge(begin, counters);
   }
 
-  // --- A cold store below (table_shard_tier.cc; ColdTier calls these) ---
+  // --- With a cold store (table_shard_tier.cc; ColdTier calls these) ---
   Status AddTier(CacheStrategy strategy, std::atomic<int64_t>* num_leaving);
   void SetMaxRows(int64_t max_rows);
-  // Those of `keys` that have a row in DRAM come first then; returns their number.
+  // Moves the keys that have a row in DRAM to the front of `keys`; returns their number.
   int64_t SplitResident(const ShardKeys& keys, RowUse use);
-  // Of keys without a row in DRAM: those on their way to the store come back. Others are claimed
-  // for `owner`, and told, unless a batch has done so already. The store is to be asked for those
-  // that are `wanted`; the others have no row. Returns whether another owner has claimed some.
+  // Handles the keys without a row in DRAM. A key whose write-back is pending or in flight gets its
+  // row in DRAM again. Other keys are reserved for `owner` and appended to `claimed`, unless they
+  // are reserved already. Of these, `wanted` gets the keys that must be read from the store; the
+  // others have no row. Returns whether another owner has reserved some of the keys.
   bool Claim(const ShardKeys& keys, const void* owner, std::vector<int64_t>* wanted,
              std::vector<int64_t>* claimed);
-  // Takes a row, what is behind its key, from the store.
+  // Inserts a row that was read from the store; `bytes` is the row without its key.
   Status Land(int64_t key, const char* bytes, RowUse use);
-  // Those of `keys` that have a row in DRAM, or none anywhere by the claims of `owner`, come first
-  // then; returns their number.
+  // Moves the keys that are ready for the operation to the front of `keys`; returns their number. A
+  // key is ready if it has a row in DRAM, or if `owner` has reserved it and found no row anywhere.
   int64_t SplitSettled(const ShardKeys& keys, const void* owner);
   void Release(Span<const int64_t> claimed);
-  // Rows leave, as long as there are too many.
+  // Demotes rows until DRAM has at most the shard's maximum.
   void Trim();
-  // What waits is being written from then on, unless a write that failed comes first.
+  // Moves the pending rows to the write in flight, unless that still has the rows of a failed
+  // write.
   void TakeLeaving();
-  // So are up to `max_rows` rows in DRAM that the store lacks, of those from number `begin` on;
-  // returns the number after them. They stay. Right after TakeLeaving: nothing may wait.
+  // Copies up to `max_rows` dirty rows to the write in flight, from row number `begin` on; returns
+  // the row number after them. The rows stay in DRAM. Call it right after TakeLeaving, while no row
+  // is pending.
   int64_t TakeDirty(int64_t begin, int64_t max_rows);
   int64_t num_row_numbers() const { return rows_.slab().num_rows(); }
-  // What is being written, as long as ForgetWritten is not called.
+  // The rows and keys of the write in flight. The pointers are valid until ForgetWritten.
   void GetWriting(std::vector<const char*>* rows, std::vector<int64_t>* erased) const;
   void ForgetWritten();
   void SetNumCold(int64_t num_rows) { tier_->num_cold = num_rows; }
-  // Goes on without rows in DRAM, which are all in the store, and have that layout there. `new_row`
-  // is BytesBehindValue(layout).
+  // Removes all rows from DRAM. The caller has written all of them to the store, in `layout`.
+  // `new_row` is BytesBehindValue(layout).
   void ForgetResident(RowLayout layout, std::vector<char> new_row);
 
  private:
@@ -197,7 +202,7 @@ class TableShard {
   std::vector<char> new_row_;        // BytesBehindValue
   std::vector<char> no_permission_;  // [dim] values
   KeyedRows rows_;
-  KeyedRows filtered_;  // kCounter: headers of the keys that are not admitted
+  KeyedRows filtered_;  // kCounter: headers of keys that are not admitted
   CountingBloomFilter bloom_;
   EvictionQueue evictions_;
   TableStatistics statistics_;

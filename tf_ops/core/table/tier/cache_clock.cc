@@ -5,7 +5,7 @@
 namespace fused_embedding {
 namespace {
 
-// One more than the logarithm; 0 of 0.
+// The number of bits of `frequency`: floor(log2) + 1, or 0 for 0.
 int NumBits(uint32_t frequency) { return frequency == 0 ? 0 : 32 - __builtin_clz(frequency); }
 
 }  // namespace
@@ -47,7 +47,7 @@ uint32_t CacheClock::WithoutChance(int64_t num_rows) {
 }
 
 bool CacheClock::Spare(uint32_t row, uint32_t frequency) {
-  constexpr uint8_t kMoreChances = 3;  // rounds, beside the one that begins
+  constexpr uint8_t kMoreChances = 3;  // further cycles of the hand, after the present one
   constexpr double kWeight = 1.0 / 1024;
   uint8_t& state = states_[row];
   if ((state & kSpared) == 0 && IsFrequent(frequency)) {

@@ -10,48 +10,50 @@
 
 namespace fused_embedding {
 
-// Which rows leave DRAM first: those used longest ago, or least often.
+// Which rows are demoted from DRAM first: those used longest ago, or least often.
 enum class CacheStrategy { kLru, kLfu };
 
-// What an operation is to the rows that it finds: an update none, a lookup one now, a prefetch the
-// one of the lookup that comes.
+// How an operation counts as a use of the rows that it finds: an update is no use (kNone), a lookup
+// is one (kNow), and a prefetch announces the use by a later lookup (kSoon).
 enum class RowUse { kNone, kNow, kSoon };
 
-// What DRAM knows of its rows as a cache of a cold store: a byte a row. Off, it costs nothing. Not
-// thread-safe.
+// Selects the rows to demote from DRAM to a cold store. It has one byte per row, which holds the
+// row's CLOCK count. While it is off, it costs nothing. Not thread-safe.
 //
-// A hand goes round the rows and takes a chance from each; one that has none left leaves
-// (second-chance, or CLOCK: F. J. Corbato, A Paging Experiment with the Multics System, 1968). With
-// kLru a use gives a row its one chance back. With kLfu each use gives it one more, up to 15
-// (GCLOCK: A. J. Smith, ACM TODS 3(3), 1978).
+// A hand cycles through the rows and decrements the CLOCK count of each; a row whose count is zero
+// is demoted (second-chance, or CLOCK: F. J. Corbato, A Paging Experiment with the Multics System,
+// 1968). With kLru a use sets the count to 1. With kLfu a use increments it, up to 15 (GCLOCK: A.
+// J. Smith, ACM TODS 3(3), 1978).
 //
-// A new row takes the place of the one that left, right behind the hand, which comes to it last: it
-// has a whole round to be used again, and begins without a chance.
+// A new row gets the number of the row that was demoted, just behind the hand, which reaches it
+// last. So it starts with a count of zero and has a whole cycle to be used again.
 //
-// With kLfu a row also knows how often it was used ever. One that was used half as often again as
-// rows that leave is frequent: it begins with as many chances as its frequency has bits, and where
-// it has used up its chances it gets a few more, once until it is used again. (TinyLFU compares
-// frequencies by a sketch: G. Einziger, R. Friedman and B. Manes, ACM TOS 13(4), 2017.)
-// docs/decisions/027 has what that is worth. A row that is to be used soon is spared once more, and
-// its use is not counted again when it comes.
+// With kLfu the total number of uses of a row, its frequency, also matters. A row is frequent if
+// its frequency is more than 1.5 times the average of recently demoted rows. Its initial count is
+// then the number of bits of its frequency, and its count is refilled to 3 when it reaches zero,
+// once until the next use. (TinyLFU compares frequencies by a sketch: G. Einziger, R. Friedman and
+// B. Manes, ACM TOS 13(4), 2017.) docs/decisions/027 has the effect on hits.
+//
+// A prefetched row is skipped once more by the hand, and the lookup that follows is not counted as
+// a second use.
 class CacheClock {
  public:
   bool is_on() const { return !is_off_; }
   int64_t memory_bytes() const { return static_cast<int64_t>(states_.capacity()); }
   void TurnOn(CacheStrategy strategy);
-  void Reserve(int64_t num_rows);  // rows are numbered below it from then on
+  void Reserve(int64_t num_rows);  // row numbers are below `num_rows` from now on
   void Clear();
 
-  // Of a new row: the store has no such row.
+  // Adds a new row that the store does not have.
   void Add(int64_t row) {
     if (is_on()) states_[Index(row)] = kAlive | kDirty;
   }
-  // Of a new row that the store has too.
+  // Adds a row that was read from the store.
   void AddClean(int64_t row, uint32_t frequency, RowUse use);
   void Remove(int64_t row) {
     if (is_on()) states_[Index(row)] = 0;
   }
-  // Of a row that was there.
+  // Counts a use of a row in DRAM.
   FE_INLINE void Use(int64_t row, RowUse use) {
     uint8_t& state = states_[Index(row)];
     if (use == RowUse::kNone) return;
@@ -61,11 +63,12 @@ class CacheClock {
   FE_INLINE void Change(int64_t row) {
     if (is_on()) states_[Index(row)] |= kDirty;
   }
-  // Whether the store lacks what the row has.
+  // Whether the row differs from the store's, so that its demotion needs a write-back.
   bool IsDirty(int64_t row) const { return (states_[Index(row)] & kDirty) != 0; }
   void SetClean(int64_t row) { states_[Index(row)] &= static_cast<uint8_t>(~kDirty); }
 
-  // The row below `num_rows` that leaves next; one of them is alive. frequency(row) of those asked.
+  // The row to demote next, of those below `num_rows`, at least one of which must be alive. Calls
+  // frequency(row) for candidates.
   template <typename Frequency>
   uint32_t Next(int64_t num_rows, const Frequency& frequency) {
     for (;;) {
@@ -82,13 +85,14 @@ class CacheClock {
     return max_chances_ > kOneChance && frequency > 1.5 * frequency_of_leaving_;
   }
   uint32_t WithoutChance(int64_t num_rows);
-  // Of a row without a chance: whether it gets some, or else leaves.
+  // Called for a row whose count is zero: refills the count and returns true, or false if the row
+  // is to be demoted.
   bool Spare(uint32_t row, uint32_t frequency);
 
   bool is_off_ = true;
   uint8_t max_chances_ = 0;
   int64_t hand_ = 0;
-  double frequency_of_leaving_ = 0.0;  // the average of the last rows that left
+  double frequency_of_leaving_ = 0.0;  // moving average over demoted rows
   std::vector<uint8_t> states_;
 };
 

@@ -11,13 +11,13 @@
 namespace fused_embedding {
 namespace {
 
-// Beside its bytes a row in DRAM costs its part of the index, 15 bytes where those of most shards
-// have just grown, and a byte of the clock.
+// Bytes of a row in DRAM beyond the row itself: one of the clock, and its share of the index, which
+// is 15 bytes when the indices of most shards have just grown.
 constexpr int64_t kIndexBytes = 16;
 constexpr int64_t kKeyBytes = sizeof(int64_t);
 
-// A sixteenth of a large budget: filters and index are 2.5 bytes a key, of four times the budget's
-// rows of 160 bytes.
+// A sixteenth of a large budget. This holds the store's filters and index (2.5 bytes a key) if
+// there are four times as many keys as rows of 160 bytes in the budget.
 int64_t StoreBytes(int64_t dram_bytes) {
   constexpr int64_t kMin = int64_t{4} << 20, kLarge = int64_t{256} << 20;
   return std::max(std::clamp(dram_bytes / 10, kMin, kLarge), dram_bytes / 16);
@@ -28,24 +28,26 @@ int64_t PartOfRows(int64_t dram_bytes, int64_t divisor) {
   return std::clamp((dram_bytes - StoreBytes(dram_bytes)) / divisor, kMin, kMax);
 }
 
-// So large that the disk is seldom idle, as it is at the end of a read.
+// Bytes per read batch. The disk queue drains at the end of each batch, so small batches leave it
+// idle.
 int64_t ReadBytes(int64_t dram_bytes) { return PartOfRows(dram_bytes, 64); }
 
-// The store has buffers of its own, from which it writes in long runs.
+// Bytes per write batch. Small batches suffice: the store has buffers of its own, from which it
+// writes long runs.
 int64_t WriteBytes(int64_t dram_bytes) { return PartOfRows(dram_bytes, 256); }
 
-// What is not for rows that are in DRAM to stay: the store, a read, rows that leave, and a copy of
-// some of them.
+// The part of the budget that is not for resident rows: the store, one read batch, pending rows,
+// rows being written, and the copy of a write batch.
 int64_t OtherBytes(int64_t dram_bytes) {
   return StoreBytes(dram_bytes) + ReadBytes(dram_bytes) + 5 * WriteBytes(dram_bytes);
 }
 
-// Of all shards.
+// Resident rows of all shards together.
 int64_t MaxRows(int64_t dram_bytes, int64_t row_bytes) {
   return (dram_bytes - OtherBytes(dram_bytes)) / (row_bytes + kIndexBytes);
 }
 
-// What a store has counted; not what it has.
+// Adds a store's counters, but not its present sizes, which end with the store.
 void AddCounts(const ColdStoreStatistics& of_store, TableStatistics* statistics) {
   statistics->cold_gets += of_store.num_gets;
   statistics->cold_hits += of_store.num_found;
@@ -58,7 +60,8 @@ void AddCounts(const ColdStoreStatistics& of_store, TableStatistics* statistics)
 
 }  // namespace
 
-// The keys of a batch that are read from the store at once. They are claimed as long as it lives.
+// Keys of a batch that are read from the store together. They stay reserved until Release, at the
+// latest until the Fetch is destroyed.
 class ColdTier::Fetch {
  public:
   Fetch(ColdTier* tier, RowUse use)
@@ -76,7 +79,8 @@ class ColdTier::Fetch {
   Fetch(const Fetch&) = delete;
   Fetch& operator=(const Fetch&) = delete;
 
-  // Claims keys, the first of some shards; returns whether others have claimed some.
+  // Reserves the first keys of some shards, as many as a read batch has room for. Returns whether
+  // another batch has reserved some of them.
   bool Claim(const MissingKeys& missing) {
     int64_t room = std::max<int64_t>(tier_->read_bytes_ / tier_->row_bytes_, 1024);
     bool is_any_foreign = false;
@@ -97,7 +101,7 @@ class ColdTier::Fetch {
     return is_any_foreign;
   }
 
-  // Reads them.
+  // Reads the reserved keys from the store.
   Status Get() {
     const int64_t n = static_cast<int64_t>(wanted_.size());
     std::sort(wanted_.begin(), wanted_.end());
@@ -115,7 +119,7 @@ class ColdTier::Fetch {
   }
 
   int64_t num_tried(size_t s) const { return num_tried_[s]; }
-  // Puts those of a shard, which is locked, into DRAM.
+  // Inserts the rows that were read for a shard into DRAM. The shard is locked.
   Status Land(size_t s) {
     for (const int64_t i : found_[s]) {
       const int64_t key = wanted_[static_cast<size_t>(i)].first;
@@ -123,7 +127,7 @@ class ColdTier::Fetch {
     }
     return Status();
   }
-  // Of a shard that is locked.
+  // The shard is locked.
   void Release(size_t s) {
     tier_->shards_[s]->Release(AsSpan(claimed_[s]));
     claimed_[s].clear();
@@ -138,7 +142,7 @@ class ColdTier::Fetch {
   std::vector<std::vector<int64_t>> claimed_;       // by shard
   std::vector<std::pair<int64_t, size_t>> wanted_;  // key and shard, ascending after Get
   Buffer<char> values_;
-  std::vector<std::vector<int64_t>> found_;  // by shard, numbers of `wanted_`
+  std::vector<std::vector<int64_t>> found_;  // by shard, indices into `wanted_`
 };
 
 Status ColdTier::Create(const StorageConfig& config, const RowLayout& layout, const Shards& shards,
@@ -181,7 +185,8 @@ ColdTier::~ColdTier() {
   if (writer_.joinable()) writer_.join();
 }
 
-// Each store has a folder of its own: that of another layout is there before the last one goes.
+// Each store has a folder of its own, because the store of a new layout is opened before the old
+// store is destroyed.
 Status ColdTier::OpenStore(const RowLayout& layout, const std::string& checkpoint,
                            std::unique_ptr<ColdStore>* store) {
   ColdStoreOptions options;
@@ -192,7 +197,7 @@ Status ColdTier::OpenStore(const RowLayout& layout, const std::string& checkpoin
   return config_.open(options, store);
 }
 
-// Cannot fail: who calls it has changed the shards.
+// Must not fail: the caller has already changed the shards.
 void ColdTier::UseStore(RowLayout layout, std::unique_ptr<ColdStore> store) {
   layout_ = std::move(layout);
   row_bytes_ = layout_.row_bytes();
@@ -206,7 +211,7 @@ void ColdTier::UseStore(RowLayout layout, std::unique_ptr<ColdStore> store) {
   }
 }
 
-// --- Rows come ---
+// --- Promotion ---
 
 Status ColdTier::RunMissing(MissingKeys* missing, RowUse use, const ShardBody& body) {
   return WithoutExceptions([&] {
@@ -222,19 +227,19 @@ Status ColdTier::RunMissing(MissingKeys* missing, RowUse use, const ShardBody& b
         FE_RETURN_IF_ERROR(Land(&fetch, missing, body));
       }
       if (missing->empty()) return Status();
-      // A batch may bring more rows than there is room for. Where they cannot be written, it goes
-      // on, as it is done in part; the next one says so.
+      // The batch may demote more rows than there is room for. An error of their write is ignored
+      // here, because the batch is partly done; the next batch returns it.
       static_cast<void>(WaitForRoom());
       if (!is_any_foreign) continue;
       lock.lock();
-      // Of others than this batch, whose own release is the one.
+      // This batch's own release counts one: wait for another batch's.
       released_.wait(lock, [&] { return num_releases_ > num_releases + 1; });
     }
     return Status();
   });
 }
 
-// By this thread alone: a pool's other threads may be waiting for the claims.
+// Runs on this thread only: a pool's other threads may be waiting for the reserved keys.
 Status ColdTier::Land(Fetch* fetch, MissingKeys* missing, const ShardBody& body) {
   for (size_t s = 0; s < shards_.size(); ++s) {
     ShardKeys& keys = missing->of_shard[s];
@@ -255,7 +260,7 @@ Status ColdTier::Land(Fetch* fetch, MissingKeys* missing, const ShardBody& body)
   return Status();
 }
 
-// --- Rows go ---
+// --- Demotion ---
 
 Status ColdTier::WaitForRoom() {
   if (HasRoom()) return Status();
@@ -273,7 +278,8 @@ Status ColdTier::WaitForRoom() {
 void ColdTier::WriteLoop() {
   std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
-    // After an error it tries again when it is asked to: when there is no room for more rows.
+    // After an error, retry only on request, which is made when there is no room for more pending
+    // rows.
     work_.wait(lock, [&] {
       const bool is_much = num_leaving_ * row_bytes_ >= write_bytes_;
       return is_stopping_ || is_write_wanted_ || (is_much && write_status_.ok());
@@ -294,7 +300,8 @@ Status ColdTier::WriteWaiting() {
   return WithoutExceptions([&] { return Write(0, shards_.size()); });
 }
 
-// Puts all that leaves these shards into the store, or, after an error, what could not be put.
+// Writes the pending rows of these shards to the store. After a failed write, retries its rows
+// first.
 Status ColdTier::Write(size_t begin_shard, size_t end_shard) {
   std::vector<const char*> rows;
   std::vector<int64_t> erased;
@@ -330,7 +337,7 @@ Status ColdTier::Write(size_t begin_shard, size_t end_shard) {
   return Status();
 }
 
-// The store then has all rows, as of some moment since the call, and DRAM goes on with its own.
+// Writes all rows to the store, each as of some moment since the call. DRAM keeps its rows.
 Status ColdTier::Flush() {
   const std::lock_guard<std::mutex> lock(write_mutex_);
   return WithoutExceptions([&] {
@@ -375,7 +382,7 @@ Status ColdTier::Adopt(const std::string& checkpoint, const RowLayout& layout,
     RowLayout own_layout = layout;
     std::vector<std::pair<RowLayout, std::vector<char>>> of_shards(
         shards_.size(), {layout, BytesBehindValue(layout)});
-    // Nothing that can fail comes behind this.
+    // Nothing below can fail.
     for (size_t s = 0; s < shards_.size(); ++s) {
       const std::lock_guard<std::mutex> lock(shards_[s]->mutex());
       shards_[s]->Clear();
@@ -387,7 +394,7 @@ Status ColdTier::Adopt(const std::string& checkpoint, const RowLayout& layout,
   });
 }
 
-// Copies all rows to a store that is empty.
+// Copies all rows into the empty `store`, with the initial values of the added slots.
 Status ColdTier::Widen(const RowLayout& layout, ColdStore* store) {
   const std::vector<char> behind_value = BytesBehindValue(layout);
   const size_t kept_bytes = static_cast<size_t>(
@@ -421,7 +428,7 @@ Status ColdTier::SetLayout(const RowLayout& layout) {
     RowLayout own_layout = layout;
     std::vector<std::pair<RowLayout, std::vector<char>>> of_shards(
         shards_.size(), {layout, BytesBehindValue(layout)});
-    // Nothing that can fail comes behind this.
+    // Nothing below can fail.
     const std::lock_guard<std::mutex> write_lock(write_mutex_);
     for (size_t s = 0; s < shards_.size(); ++s) {
       const std::lock_guard<std::mutex> lock(shards_[s]->mutex());

@@ -34,19 +34,19 @@ struct MissingKeys {
   }
 };
 
-// The cold store below the rows of a table in DRAM, and the way of rows between them.
+// The cold store below a table's rows in DRAM, and the promotion and demotion of rows.
 //
-// A row comes: the keys of a batch that have none in DRAM are claimed in their shards, read from
-// the store in one sorted batch without a lock, put into DRAM, worked on, and released. A batch
-// waits for the claims of others only while it has none itself. Between that it holds none while it
-// waits for other threads, because these may be waiting for its claims.
+// Promotion: the misses of a batch are reserved ("claimed") in their shards, read from the store in
+// one sorted batch without a lock, inserted into DRAM, used, and released. A batch waits for keys
+// that another batch has reserved only while it has reserved none itself. It never waits for other
+// threads while it holds reserved keys, because those threads may be waiting for them.
 //
-// A row goes: where a shard has more rows than its part of DRAM, some leave. Those that the store
-// lacks wait in their shard, where they are still found, until a thread of the tier has put all of
-// them into the store in one sorted batch; the others are simply dropped.
+// Demotion: a shard that has more rows than its part of DRAM demotes some. Rows that the store
+// already has are dropped. The others are pending in their shard, where lookups still find them,
+// until the tier's writer thread writes all pending rows to the store in one sorted batch.
 //
-// An error of a write stays with the rows, which wait on. Batches go on while there is room for
-// more of them; then they try the write again, and give its error.
+// If a write fails, its rows remain pending. Batches continue while there is room for more pending
+// rows. After that they retry the write and return its error.
 class ColdTier {
  public:
   using ShardBody = std::function<Status(TableShard* shard, const ShardKeys& keys)>;
@@ -55,31 +55,33 @@ class ColdTier {
   // the tier.
   static Status Create(const StorageConfig& config, const RowLayout& layout, const Shards& shards,
                        std::unique_ptr<ColdTier>* tier);
-  // What waits is lost, as all that is not in a checkpoint.
+  // Pending rows are lost, like everything that is not in a checkpoint.
   ~ColdTier();
   ColdTier(const ColdTier&) = delete;
   ColdTier& operator=(const ColdTier&) = delete;
 
-  // Whoever works on the table holds this.
+  // Every operation on the table holds this shared lock, so that the layout does not change.
   std::shared_lock<std::shared_mutex> Share() { return std::shared_lock(use_mutex_); }
-  // Waits until there is room for rows that leave, or gives the error why there is none.
+  // Waits until there is room for more pending rows, or returns the error of the write that failed.
   Status WaitForRoom();
-  // Calls body(shard, keys) for all of `missing`, once each, in one or more calls a shard: with the
-  // shard locked, and all rows of `keys` that there are anywhere in DRAM.
+  // Fetches `missing` into DRAM and calls body(shard, keys) under the shard's lock. A key without a
+  // row in DRAM then has none in the store either. A shard's keys may be split over several calls;
+  // each key is passed once.
   Status RunMissing(MissingKeys* missing, RowUse use, const ShardBody& body);
 
-  // All rows, in batches of ascending keys, the newest as of the call.
+  // Visits all rows in batches of ascending keys, each row as of the call or newer.
   Status Scan(const VisitRowBytes& visit);
-  // Makes a checkpoint of a store with all rows, the newest as of the call, which are of `*layout`.
+  // Writes all rows to the store, each as of the call or newer, and makes a checkpoint of it. Sets
+  // `*layout` to the layout of its rows.
   Status Checkpoint(const std::string& path, RowLayout* layout);
-  // Replaces the content of the shards by a checkpoint with rows of `layout`, so many of each
-  // shard. On an error nothing has changed.
+  // Replaces the content of the shards by a checkpoint with rows of `layout`; `num_rows` is their
+  // number per shard. After an error nothing has changed.
   Status Adopt(const std::string& checkpoint, const RowLayout& layout,
                Span<const int64_t> num_rows);
-  // Gives all rows the slots of `layout`, which begin with those they have. On an error nothing has
-  // changed.
+  // Adds slots to all rows: the slots of `layout` start with the present ones. After an error
+  // nothing has changed.
   Status SetLayout(const RowLayout& layout);
-  // Clears the shards, and goes on without rows in a layout without slots. On an error nothing has
+  // Removes all rows, and continues with `layout`, which has no slots. After an error nothing has
   // changed.
   Status Clear(const RowLayout& layout);
 
@@ -102,9 +104,9 @@ class ColdTier {
 
   const StorageConfig config_;
   const Shards& shards_;
-  const int64_t read_bytes_, write_bytes_;  // of rows in a read and in a write
+  const int64_t read_bytes_, write_bytes_;  // bytes of rows per read batch and per write batch
 
-  std::shared_mutex use_mutex_;  // held alone by those who change the layout
+  std::shared_mutex use_mutex_;  // held exclusively while the layout changes
   int64_t num_opened_ = 0;
   RowLayout layout_;
   std::atomic<int64_t> row_bytes_{0};
@@ -112,12 +114,12 @@ class ColdTier {
   TableStatistics of_earlier_stores_;
   std::atomic<int64_t> num_leaving_{0};
 
-  std::mutex write_mutex_;    // one writes at a time
-  mutable std::mutex mutex_;  // of what follows
+  std::mutex write_mutex_;    // held during a write: one at a time
+  mutable std::mutex mutex_;  // guards the members below
   std::condition_variable released_, work_, written_;
   uint64_t num_releases_ = 0;
-  uint64_t num_writes_ = 0;  // that were tried
-  Status write_status_;      // of the last
+  uint64_t num_writes_ = 0;  // attempts, failed ones included
+  Status write_status_;      // of the last attempt
   bool is_write_wanted_ = false;
   bool is_stopping_ = false;
   std::thread writer_;

@@ -9,7 +9,8 @@
 
 namespace fused_embedding {
 
-// Rows and erased keys on their way to the cold store. They are found here until they are in it.
+// Rows and erased keys whose write-back is pending or in flight. Lookups find them here until the
+// store has them.
 struct LeavingRows {
   LeavingRows(uint64_t hash_key, double max_load, int64_t row_bytes)
       : rows(hash_key, max_load, row_bytes),
@@ -26,24 +27,26 @@ struct LeavingRows {
   }
 
   KeyedRows rows;
-  KeyedRows erased;  // headers; none of these keys is in `rows`
+  KeyedRows erased;  // headers only; none of these keys is in `rows`
 };
 
-// What a shard has beside its rows where a cold store is below them. A key's row is the first of
-//   in DRAM (TableShard::rows_), waiting, writing, in the store;
-// the ones behind it are older. A row in DRAM is dirty where an older one is on its way.
+// State of a shard that has a cold store below it. A key may have rows in several places. The
+// newest is the first of
+//   DRAM (TableShard::rows_), waiting, writing, the store;
+// the others are older. If `waiting` or `writing` has an older row of a key, its row in DRAM is
+// dirty.
 struct ShardTier {
   ShardTier(uint64_t hash_key, double max_load, int64_t row_bytes)
       : waiting(hash_key, max_load, row_bytes), writing(hash_key, max_load, row_bytes) {}
 
-  int64_t max_rows = 0;  // in DRAM; more while a batch is worked on
-  int64_t num_cold = 0;  // keys with a row that is not in DRAM
-  LeavingRows waiting;   // for the next write
-  LeavingRows writing;   // being written, and not changed until that is done
-  // Keys whose row is being fetched, and by whom. They get no row in DRAM but by that batch, so
-  // that what it reads from the store is the newest.
+  int64_t max_rows = 0;  // in DRAM; exceeded while a batch runs
+  int64_t num_cold = 0;  // keys with a row, but not in DRAM
+  LeavingRows waiting;   // pending: the next write takes them
+  LeavingRows writing;   // in flight: not changed until written
+  // Reserved keys, and the batch that fetches each. Only that batch may insert the key into DRAM,
+  // so the row that it reads from the store is the newest.
   std::unordered_map<int64_t, const void*> claims;
-  std::atomic<int64_t>* num_leaving = nullptr;  // of all shards
+  std::atomic<int64_t>* num_leaving = nullptr;  // pending and in flight, in all shards
 };
 
 }  // namespace fused_embedding

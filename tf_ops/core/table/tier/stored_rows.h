@@ -10,15 +10,15 @@
 
 namespace fused_embedding {
 
-// Some rows, `layout.row_bytes()` each.
+// Called with a batch of rows of `layout.row_bytes()` bytes each.
 using VisitRowBytes = std::function<Status(const RowLayout& layout, Span<const char> rows)>;
 
-// What a cold store keeps of a row: all but its key.
+// Bytes of a row's value in a cold store: the row without its key.
 inline int64_t StoredBytes(const RowLayout& layout) {
   return layout.row_bytes() - static_cast<int64_t>(sizeof(int64_t));
 }
 
-// All rows of a store of rows of `layout`, in batches of ascending keys.
+// Visits all rows of a store, which are of `layout`, in batches of ascending keys.
 Status ScanRows(ColdStore* store, const RowLayout& layout, const VisitRowBytes& visit);
 
 }  // namespace fused_embedding

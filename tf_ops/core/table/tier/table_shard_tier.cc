@@ -1,4 +1,4 @@
-// What a shard does where a cold store is below it: rows come and go.
+// The methods of TableShard for tables with a cold store: promotion and demotion of its rows.
 
 #include <cstring>
 #include <new>
@@ -10,7 +10,8 @@
 namespace fused_embedding {
 namespace {
 
-// Where a Status has no way out; those who call shards turn the exception into one.
+// For functions that cannot return a Status. The callers of TableShard convert the exception to
+// one.
 void ReserveOrThrow(int64_t num_rows, KeyedRows* rows) {
   if (!rows->Reserve(num_rows).ok()) throw std::bad_alloc();
 }
@@ -34,7 +35,7 @@ void TableShard::SetMaxRows(int64_t max_rows) {
   rows_.slab().ExpectRows(max_rows);
 }
 
-// --- Rows come ---
+// --- Promotion ---
 
 template <typename IsFirst>
 int64_t TableShard::Partition(const ShardKeys& keys, const IsFirst& is_first) {
@@ -70,8 +71,9 @@ int64_t TableShard::SplitResident(const ShardKeys& keys, RowUse use) {
   return Partition(keys, [&](int64_t i) { return numbers[static_cast<size_t>(i)] != kNoRow; });
 }
 
-// A row that was on its way to the store and is in DRAM again. What is on its way stays so: a save
-// may have passed the number that the row gets here.
+// Inserts a row into DRAM again whose write-back is pending or in flight. The pending copy is kept:
+// a running save scans rows by number, and may already have passed the number that the row gets
+// here.
 void TableShard::ComeBack(int64_t key, uint64_t hash, const char* row) {
   const uint32_t number = rows_.Insert(key, hash);
   CopyRow(row, layout_.row_bytes(), number, &rows_);
@@ -82,7 +84,7 @@ bool TableShard::Claim(const ShardKeys& keys, const void* owner, std::vector<int
                        std::vector<int64_t>* claimed) {
   LeavingRows& waiting = tier_->waiting;
   LeavingRows& writing = tier_->writing;
-  claimed->reserve(static_cast<size_t>(keys.n));  // so that each claim is told
+  claimed->reserve(static_cast<size_t>(keys.n));  // push_back below cannot throw
   bool is_any_foreign = false;
   for (int64_t i = 0; i < keys.n; ++i) {
     const int64_t key = keys.keys[keys.positions[i]];
@@ -130,7 +132,7 @@ void TableShard::Release(Span<const int64_t> claimed) {
   for (const int64_t key : claimed) tier_->claims.erase(key);
 }
 
-// --- Rows go ---
+// --- Demotion ---
 
 void TableShard::Trim() {
   while (rows_.size() > tier_->max_rows) {
@@ -140,8 +142,8 @@ void TableShard::Trim() {
       const int64_t key = rows_.header(number)->key;
       const uint64_t hash = rows_.Hash(key);
       KeyedRows& waiting = tier_->waiting.rows;
-      if (!waiting.Reserve(1).ok()) return;     // another batch will try
-      uint32_t copy = waiting.Find(key, hash);  // it came back from there
+      if (!waiting.Reserve(1).ok()) return;     // no memory: the next batch retries
+      uint32_t copy = waiting.Find(key, hash);  // of an earlier demotion
       const uint32_t erased = tier_->waiting.erased.Find(key, hash);
       *tier_->num_leaving += copy == kNoRow && erased == kNoRow;
       if (copy == kNoRow) copy = waiting.Insert(key, hash);
@@ -155,7 +157,7 @@ void TableShard::Trim() {
   }
 }
 
-// For good: not to the store, but with what the store has of it.
+// Erases the row in DRAM, and marks the key as erased so that its row in the store is erased too.
 void TableShard::EraseRow(uint32_t number) {
   if (tier_ != nullptr) {
     const int64_t key = rows_.header(number)->key;
@@ -163,7 +165,7 @@ void TableShard::EraseRow(uint32_t number) {
     LeavingRows& waiting = tier_->waiting;
     if (waiting.erased.Find(key, hash) == kNoRow) {
       ReserveOrThrow(1, &waiting.erased);
-      const uint32_t copy = waiting.rows.Find(key, hash);  // it came back from there
+      const uint32_t copy = waiting.rows.Find(key, hash);  // of an earlier demotion
       *tier_->num_leaving += copy == kNoRow;
       if (copy != kNoRow) waiting.rows.Erase(copy);
       *waiting.erased.header(waiting.erased.Insert(key, hash)) = {key, 0, 0};
@@ -185,8 +187,8 @@ int64_t TableShard::TakeDirty(int64_t begin, int64_t max_rows) {
     const int64_t key = rows_.header(number)->key;
     const uint64_t hash = rows_.Hash(key);
     ReserveOrThrow(1, &writing.rows);
-    uint32_t copy = writing.rows.Find(key, hash);            // it came back from there
-    const uint32_t erased = writing.erased.Find(key, hash);  // it was made again since
+    uint32_t copy = writing.rows.Find(key, hash);            // of an earlier demotion
+    const uint32_t erased = writing.erased.Find(key, hash);  // erased, then inserted again
     *tier_->num_leaving += copy == kNoRow && erased == kNoRow;
     if (copy == kNoRow) copy = writing.rows.Insert(key, hash);
     if (erased != kNoRow) writing.erased.Erase(erased);
