@@ -1,13 +1,13 @@
 // The files of a cold store's checkpoint, as part of a table's checkpoint.
 //
 // A checkpoint of a cold store is a folder. TensorFlow removes and copies checkpoints as files with
-// one prefix, so the folder is taken apart: its large files lie beside the table's file, under
-// names of their own,
+// one prefix, so the folder is converted to such files. Its large files are moved beside the
+// table's file:
 //
-//   ckpt-3.data-ek2cd-of-aaaaa    the table's file, with the small ones
-//   ckpt-3.data-ek2cd-of-aq3f7    a large one
+//   ckpt-3.data-ek2cd-of-aaaaa    the table's file, which includes the small files
+//   ckpt-3.data-ek2cd-of-aq3f7    a large file
 //
-// and to be read, it is put together again, of symbolic links.
+// To read the checkpoint, the folder is made again from symbolic links.
 
 #ifndef FUSED_EMBEDDING_CORE_CHECKPOINT_COLD_FILES_H_
 #define FUSED_EMBEDDING_CORE_CHECKPOINT_COLD_FILES_H_
@@ -28,20 +28,20 @@
 
 namespace fused_embedding {
 
-// What the files of a checkpoint begin with: "ckpt-3" of the names above. Other names, which do not
-// end so, are prefixes themselves.
+// The common prefix of a checkpoint's files: "ckpt-3" for the names above. A name without such an
+// ending is its own prefix.
 std::string PrefixOf(const std::string& path);
 
-// Takes the folder apart for the table's file `path`, which lies in the same file system: moves its
-// large files, and adds each to `made`.
+// Moves the large files of `folder` beside the table's file `path`, which must be in the same file
+// system, and adds each to `made`.
 Status TakeApart(const std::string& folder, const std::string& path, NewFiles* made,
                  std::vector<ColdFile>* files);
 
-// The paths of the files beside the table's file `path`; none where there is no such file, or
-// another's.
+// The paths of the large files of the table's file `path`; none if `path` does not exist or is not
+// a table's file.
 std::vector<std::string> ColdPathsOf(const std::string& path);
 
-// A folder for temporary files with a checkpoint of a cold store, as long as this lives.
+// A temporary folder with a cold store's checkpoint. It exists as long as this object.
 class ColdFolder {
  public:
   ColdFolder() = default;
@@ -49,11 +49,11 @@ class ColdFolder {
   ColdFolder(const ColdFolder&) = delete;
   ColdFolder& operator=(const ColdFolder&) = delete;
 
-  // Of the table's file `path`. DataLoss where `files` make no sense. With `held`, the large files
-  // can be read as long as this lives, even if they are removed.
+  // Makes the folder for the table's file `path`. DataLoss if `files` are invalid. With `held`, the
+  // large files can be read as long as this object lives, even if they are removed.
   Status Make(const std::string& path, Span<const ColdFile> files, HeldFiles* held = nullptr);
   const std::string& path() const { return folder_; }
-  // An error with the names that the files have in the checkpoint.
+  // Replaces the paths in an error by the names of the files in the checkpoint.
   Status Explain(const Status& status) const;
 
  private:
@@ -62,11 +62,11 @@ class ColdFolder {
 
   std::string table_path_;
   std::string folder_;
-  std::vector<std::pair<std::string, std::string>> names_;  // here, and in the checkpoint
+  std::vector<std::pair<std::string, std::string>> names_;  // in the folder, in the checkpoint
   std::vector<std::shared_ptr<const File>> held_files_;
 };
 
-// All rows of a checkpoint of a cold store.
+// Visits all rows of a cold store's checkpoint.
 Status ReadColdRows(const ColdFolder& folder, const RowLayout& layout,
                     const StorageConfig::Open& open, const VisitRowBytes& visit);
 

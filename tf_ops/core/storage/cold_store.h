@@ -60,8 +60,8 @@ struct ColdStoreStatistics {
 // * of MultiPut and Erase, each key has its old or its new row: call again with the same batch;
 // * of MultiGet, `values` and `found` have no meaning;
 // * nothing else is lost. Writes fail until the cause is removed, and possibly some seconds longer;
-// reads continue. Writes reach the disk later, so an error may be that of an earlier call: the rows
-// of that call are still in memory, and are written once the disk allows it.
+//   reads continue. Writes reach the disk later, so an error may be that of an earlier call: the
+//   rows of that call are still in memory, and are written once the disk allows it.
 //
 // Durability: only a checkpoint outlives the store. The files in the working folder are scratch.
 // The destructor removes them; after a kill, the next store in that folder does.

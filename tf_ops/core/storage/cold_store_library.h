@@ -1,5 +1,5 @@
-// Implementations of ColdStore in libraries of their own, which are loaded when a table asks for
-// one: RocksDB needs not be there for anything else.
+// Implementations of ColdStore in libraries of their own. A library is loaded when a table needs
+// it, so RocksDB need not be installed for anything else.
 
 #ifndef FUSED_EMBEDDING_CORE_STORAGE_COLD_STORE_LIBRARY_H_
 #define FUSED_EMBEDDING_CORE_STORAGE_COLD_STORE_LIBRARY_H_
@@ -11,22 +11,23 @@
 
 namespace fused_embedding {
 
-// The function of such a library: sets *status, and *store, which the caller owns, if it is OK.
-// Both sides are of one build. The name counts up with changes of ColdStore.
+// The entry point of such a library. Sets *status and, if it is OK, *store, which the caller owns.
+// Library and caller must be of the same build; the number in the name is incremented whenever
+// ColdStore changes.
 using OpenColdStoreFunction = void (*)(const ColdStoreOptions& options, Status* status,
                                        ColdStore** store);
 constexpr char kOpenColdStoreName[] = "fused_embedding_open_cold_store_2";
 
-// A store of the implementation in `library`, such as ".../_cold_store_rocksdb.so", which stays
-// loaded. Unimplemented where it cannot be: says what to install.
+// Opens a store of the implementation in `library`, such as ".../_cold_store_rocksdb.so". The
+// library stays loaded. Unimplemented if it cannot be loaded; the message says what to install.
 Status OpenColdStore(const std::string& library, const ColdStoreOptions& options,
                      std::unique_ptr<ColdStore>* store);
 
-// One in RocksDB, from RocksDbLibrary().
+// Opens a store of the implementation in RocksDbLibrary().
 Status OpenRocksDb(const ColdStoreOptions& options, std::unique_ptr<ColdStore>* store);
 
-// Where `_cold_store_rocksdb.so` is: beside the library that this function is in, which is looked
-// up each time. So no graph names a folder of the machine that it was made on.
+// The path of `_cold_store_rocksdb.so`: the folder of the library that contains this function,
+// which is determined in each call. So no graph contains a path of the machine that made it.
 std::string RocksDbLibrary();
 
 }  // namespace fused_embedding

@@ -1,4 +1,4 @@
-// Folders whose files are scratch, and which one process has at a time.
+// Folders of scratch files, each of which one process uses at a time.
 
 #ifndef FUSED_EMBEDDING_CORE_STORAGE_FOLDER_LOCK_H_
 #define FUSED_EMBEDDING_CORE_STORAGE_FOLDER_LOCK_H_
@@ -10,15 +10,16 @@
 
 namespace fused_embedding {
 
-// With the folders above it; OK if it is there.
+// Makes a folder and the folders above it; OK if it exists.
 Status MakeFolders(const std::string& path);
-// A file, or a folder with all that is in it; OK if it is not there.
+// Removes a file, or a folder with its content; OK if it does not exist.
 Status RemoveTree(const std::string& path);
-// Names in ascending order, without "." and "..".
+// The names in a folder in ascending order, without "." and "..".
 Status NamesIn(const std::string& folder, std::vector<std::string>* names);
 
-// The lock on a folder: on a file in it, which is also the sign that what else is there may be
-// removed. A kill releases it. The file stays: a lock on a file that was removed protects nothing.
+// The lock on a folder. It locks a file in the folder, which also marks the folder's other files as
+// removable. A kill releases the lock. The file is never removed, because a lock on a removed file
+// protects nothing.
 class FolderLock {
  public:
   FolderLock() = default;
@@ -26,8 +27,8 @@ class FolderLock {
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
-  // Once. FailedPrecondition: another lock is on the folder `path`, of this process or of another
-  // one, or it has files and none called `name`.
+  // Locks the folder `path`; may be called once. FailedPrecondition: this or another process has
+  // locked the folder, or the folder has files but none called `name`.
   Status Take(const std::string& path, const std::string& name);
   void Release();
   bool is_taken() const { return file_ >= 0; }

@@ -9,25 +9,25 @@
 
 namespace fused_embedding {
 
-// The folder below `root` of the name of a table: no two names have one.
+// The folder below `root` for a table's name. Two names never have the same folder.
 //
 //   FolderOfName("/ssd", "ads/users/part_0") = "/ssd/ads%2Fusers%2Fpart_0"
 //
-// Letters, digits, "_" and "-" stand for themselves, any other byte is "%" and its hex digits. A
-// file name has 255 bytes at most, so a longer one is folders in each other, of which all but the
-// last end in "%", as no name does.
+// Letters, digits, "_" and "-" are kept; any other byte becomes "%" and its hex digits. A file name
+// has at most 255 bytes, so a longer name becomes nested folders. All of them except the last end
+// in "%", which no encoded name does.
 std::string FolderOfName(const std::string& root, const std::string& name);
 
-// That folder, for the stores of one table, one after the other. As long as this is there, others
-// of the name in this process, as of two sessions, have NAME~2, NAME~3; other processes are
-// refused.
+// A table's folder, for the table's successive stores. As long as this object lives, other tables
+// of the same name in this process, such as those of two sessions, get NAME~2, NAME~3, and other
+// processes are refused.
 class TableFolder {
  public:
-  // Makes it. What a killed process left in it is removed. FailedPrecondition: another process has
-  // it, or there are other files.
+  // Makes the folder, and removes files that a killed process left in it. FailedPrecondition:
+  // another process has the folder, or it has other files.
   static Status Make(const std::string& root, const std::string& name,
                      std::unique_ptr<TableFolder>* folder);
-  // Removes what is in it, but for the file of the lock.
+  // Removes the folder's files, except the lock file.
   ~TableFolder();
   TableFolder(const TableFolder&) = delete;
   TableFolder& operator=(const TableFolder&) = delete;

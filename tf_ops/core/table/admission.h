@@ -19,7 +19,7 @@ enum class AdmissionKind {
   kBloom,    // the same, counted in a counting Bloom filter: fixed memory, sometimes too early
 };
 
-// As the attr `admission` of the op that makes a table has it.
+// The value of the attr `admission` of the op that makes a table.
 const char* AdmissionKindName(AdmissionKind kind);
 
 struct AdmissionConfig {
@@ -32,23 +32,24 @@ struct AdmissionConfig {
 // InvalidArgument for numbers out of range.
 Status CheckAdmission(const AdmissionConfig& config);
 
-// What a line of a Bloom filter's counters has become.
+// The new content of a line of a Bloom filter's counters, for incremental saves.
 struct BloomLine {
-  int64_t number;  // of the whole table: those of a shard follow those of the shard before
+  int64_t number;  // in the whole table: the lines of all shards are numbered in sequence
   char counters[64];
 };
 static_assert(sizeof(BloomLine) == 72);
 
-// Blocked counting Bloom filter: all counters of a key lie in one cache line. Counters are as small
-// as min_frequency allows (8 bits up to 255, else 16) and saturate. Conservative update: only the
-// smallest counters of a key are raised. Owned by one shard of a table, under its lock.
+// Blocked counting Bloom filter: all counters of a key are in one cache line. Counters are as small
+// as min_frequency allows (8 bits up to 255, else 16) and saturate. Updates are conservative: only
+// the smallest counters of a key are incremented. Each shard of a table owns a filter, which its
+// lock guards.
 //
-// A filter of m counters and k hashes is made for n = m ln(2) / k keys, and then counts 2^-k of the
-// other keys as seen. Lines are filled unevenly, which costs memory: a filter has 1.04 m counters
-// of 8 bits for k = 3, 1.33 m for k = 7, 1.77 m for k = 10, 3.92 m for k = 16.
+// A filter of m counters and k hashes is sized for n = m ln(2) / k keys. With n keys, a fraction of
+// 2^-k of other keys counts as seen. Keys fill the lines unevenly, which costs memory: a filter
+// has 1.04 m counters of 8 bits for k = 3, 1.33 m for k = 7, 1.77 m for k = 10, 3.92 m for k = 16.
 class CountingBloomFilter {
  public:
-  // InvalidArgument for numbers out of range, ResourceExhausted where memory is short.
+  // InvalidArgument for numbers out of range, ResourceExhausted if memory runs out.
   static Status Create(int64_t num_counters, int64_t num_hashes, int64_t min_frequency,
                        CountingBloomFilter* filter);
 
@@ -59,25 +60,25 @@ class CountingBloomFilter {
   void Prefetch(uint64_t hash) const {
     if (num_lines_ > 0) __builtin_prefetch(LineOf(Scramble(hash)));
   }
-  // Adds `count` occurrences; returns the estimated number of all so far, saturated.
+  // Adds `count` occurrences; returns the estimated total so far, saturated.
   int64_t Add(uint64_t hash, int64_t count);
   int64_t Estimate(uint64_t hash) const;
 
-  // The counters as bytes, for checkpoints. Restoring into a filter of another size is refused.
+  // The counters as bytes, for checkpoints. Restore refuses bytes of a filter of another size.
   Span<const char> bytes() const { return {memory_.data(), num_lines_ * kLineBytes}; }
   Status Restore(Span<const char> bytes);
-  // Takes the greater ones of its own counters and of `counters`, from byte `begin` on. Counters
-  // only grow: of states of one filter, in any order, the latest remains. InvalidArgument for a
-  // part that is not within the filter.
+  // Sets each counter, from byte `begin` on, to the greater of itself and that in `counters`.
+  // Counters only grow, so merging states of one filter in any order gives the latest state.
+  // InvalidArgument if the bytes are not within the filter.
   Status Merge(int64_t begin, Span<const char> counters);
   void Clear();
-  // By number of the line.
+  // Changes are recorded by line number.
   int64_t num_lines() const { return num_lines_; }
   ChangeLog& changes() { return changes_; }
   int64_t memory_bytes() const { return bytes().size; }
 
  private:
-  // Shards are chosen by the same hash: its bits are mixed again.
+  // The same hash selects the shard, so its bits are mixed again.
   static uint64_t Scramble(uint64_t hash) { return Mix64(hash + 0x9e3779b97f4a7c15ULL); }
   char* LineOf(uint64_t scrambled) const {
     __extension__ using Wide = unsigned __int128;

@@ -8,25 +8,27 @@
 
 namespace fused_embedding {
 
-// The rows that a full shard gives up next. Finding them takes a pass over all rows, so many are
-// found at once and kept for later batches: a row that was used since is passed over then.
+// The rows that a full shard evicts next. Finding them takes a pass over all rows, so a pass finds
+// many, which are kept for later batches. A row that was used since the pass is skipped.
 //
-// Exact in a shard of up to kExactRows rows, where the pass is made for each batch. In a larger one
-// LRU is exact too while versions grow, and LFU spares rows that are new until the next pass.
+// The order is exact in a shard of up to kExactRows rows, where each batch makes a pass. In a
+// larger shard LRU is also exact as long as versions grow, and LFU does not evict new rows before
+// the next pass.
 class EvictionQueue {
  public:
   static constexpr int64_t kExactRows = 4096;
 
-  // `by_frequency`: least often used first, of those the longest ago; else the longest ago.
+  // `by_frequency`: rows used least often first (ties: longest ago); else rows used longest ago
+  // first.
   explicit EvictionQueue(bool by_frequency) : by_frequency_(by_frequency) {}
 
-  // Makes room for the pins of a batch of so many keys; only this may throw std::bad_alloc.
+  // Makes room for the pins of a batch of `num_keys`. No other method throws std::bad_alloc.
   void StartBatch(const KeyedRows& rows, int64_t num_keys);
   // Rows of a batch are pinned until it ends.
   void Pin(uint32_t row);
   void EndBatch();
-  // The row to give up, or kNoRow where all are pinned or memory is short. `num_wanted`: victims of
-  // this batch to come.
+  // The row to evict, or kNoRow if all rows are pinned or memory runs out. `num_wanted`: how many
+  // rows this batch still has to evict.
   uint32_t Next(const KeyedRows& rows, int64_t num_wanted);
   void Clear();
 
@@ -42,8 +44,8 @@ class EvictionQueue {
   void Fill(const KeyedRows& rows, int64_t num_wanted);
 
   bool by_frequency_;
-  std::vector<Victim> victims_;  // the next one last
-  std::vector<uint64_t> pins_;   // a bit a row
+  std::vector<Victim> victims_;  // the next victim is the last element
+  std::vector<uint64_t> pins_;   // one bit per row
   std::vector<uint32_t> pinned_;
 };
 

@@ -1,4 +1,4 @@
-// Row numbers by hash. The keys are in the rows, where a search checks them.
+// Row numbers by hash. The keys are stored in the rows; a search compares them there.
 
 #ifndef FUSED_EMBEDDING_CORE_TABLE_HASH_INDEX_H_
 #define FUSED_EMBEDDING_CORE_TABLE_HASH_INDEX_H_
@@ -17,25 +17,27 @@ namespace fused_embedding {
 
 constexpr uint32_t kNoRow = 0xffffffffu;
 
-// Buckets of one cache line: a byte of the hash for each of 12 entries, compared at once, and their
-// row numbers. An entry that finds its bucket full goes into the next one; `overflow` counts those
-// that passed by, so that a search knows where to stop, and erasing leaves nothing behind.
+// An array of buckets of one cache line each. A bucket has 12 entries: one byte of the hash each,
+// which are compared at once, and their row numbers. If the bucket of an entry is full, the entry
+// is stored in the next bucket with a free place. `overflow` counts the entries that a bucket
+// passed on, so a search knows where to stop, and erasing needs no tombstones.
 //
 // Uses bits 0 to 39 and 48 to 55 of a hash. Not thread-safe.
 class HashIndex {
  public:
-  // Empty, with room for `num_entries` while at most `max_load` of the slots are taken.
+  // Makes an empty index that holds `num_entries` without using more than `max_load` of the slots.
   static Status Create(int64_t num_entries, double max_load, HashIndex* index);
 
   int64_t size() const { return size_; }
-  // Entries that fit before it must be made anew, larger.
+  // Number of entries that fit. For more, the caller must make a larger index.
   int64_t capacity() const { return capacity_; }
   int64_t memory_bytes() const { return memory_.bytes(); }
 
   FE_INLINE void Prefetch(uint64_t hash) const { __builtin_prefetch(&buckets()[hash & mask_]); }
 
-  // The likely row of an entry with this hash: kNoRow if there is none for certain, and the first
-  // candidate else. `is_certain` tells whether a candidate that is wrong means that there is none.
+  // Returns the first row with the tag of this hash, or kNoRow if there is certainly none. Sets
+  // `is_certain` if there is no other candidate: if the returned row has another key, the key has
+  // no row.
   FE_INLINE uint32_t Candidate(uint64_t hash, bool* is_certain) const {
     const Bucket& bucket = buckets()[hash & mask_];
     const uint32_t matches = Matches(bucket, Tag(hash));
@@ -47,7 +49,7 @@ class HashIndex {
   template <typename IsRow>
   FE_INLINE uint32_t Find(uint64_t hash, const IsRow& is_row) const {
     const uint8_t tag = Tag(hash);
-    // Bounded, because an overflow that has saturated is never taken back.
+    // The loop is bounded, because an overflow count that has saturated is never decremented.
     for (uint64_t probe = 0; probe <= mask_; ++probe) {
       const Bucket& bucket = buckets()[(hash + probe) & mask_];
       for (uint32_t matches = Matches(bucket, tag); matches != 0; matches &= matches - 1) {
@@ -59,7 +61,7 @@ class HashIndex {
     return kNoRow;
   }
 
-  // size() < capacity(), and the row is not there yet.
+  // Requires size() < capacity(). The row must not be in the index.
   FE_INLINE void Insert(uint64_t hash, uint32_t row) {
     for (uint64_t home = hash;; ++home) {
       Bucket& bucket = buckets()[home & mask_];
@@ -75,7 +77,7 @@ class HashIndex {
     }
   }
 
-  // The row is there.
+  // The row must be in the index.
   void Erase(uint64_t hash, uint32_t row);
   void Clear();
 

@@ -14,26 +14,25 @@
 
 namespace fused_embedding {
 
-// Keys that are searched for together, so that the memory accesses of one wait for those of
-// another.
+// Number of keys that are searched for together, so that their memory accesses overlap.
 constexpr int64_t kGroup = 128;
 
 // Up to kGroup keys, and the rows found for them.
 struct KeyGroup {
   int64_t n = 0;
-  const uint64_t* hashes = nullptr;  // [n], and behind them those of the group that comes next
+  const uint64_t* hashes = nullptr;  // [n], followed by the hashes of the next group, [num_next]
   int64_t num_next = 0;
-  bool is_first = true;  // no group before it has asked for the memory that its search starts with
+  bool is_first = true;  // no earlier group has prefetched the buckets of this one
   int64_t keys[kGroup];
-  uint32_t numbers[kGroup];  // kNoRow where there is none
-  char* rows[kGroup];        // where there is one
+  uint32_t numbers[kGroup];  // row numbers; kNoRow for a key without a row
+  char* rows[kGroup];        // set for keys with a row
 };
 
 // Rows and the index of their keys. Not thread-safe.
 class KeyedRows {
  public:
-  // `hash_key` makes the hash this table's own: who does not know it cannot choose keys that
-  // collide.
+  // `hash_key` makes the hash specific to this table: keys that collide cannot be chosen without
+  // knowing it.
   KeyedRows(uint64_t hash_key, double max_load, int64_t row_bytes)
       : hash_key_(hash_key), max_load_(max_load), slab_(row_bytes) {}
   Status Init() { return HashIndex::Create(0, max_load_, &index_); }
@@ -48,17 +47,17 @@ class KeyedRows {
   const RowSlab& slab() const { return slab_; }
   char* row(int64_t number) const { return slab_.row(number); }
   RowHeader* header(int64_t number) const { return slab_.header(number); }
-  // Both know of inserted and erased rows; of others by Change.
+  // Insert and Erase record their rows in both. Report any other change by Change.
   ChangeLog& changes() { return changes_; }
   const ChangeLog& changes() const { return changes_; }
   CacheClock& clock() { return clock_; }
-  // Of a row whose bytes changed.
+  // Records that the bytes of a row changed.
   FE_INLINE void Change(int64_t row) {
     changes_.Change(row);
     clock_.Change(row);
   }
 
-  // Whether the row is alive and this key's. Any number is legal.
+  // Whether row `number` is alive and has this key. Any number is legal.
   FE_INLINE bool IsRowOf(int64_t number, int64_t key) const {
     return number >= 0 && slab_.IsAlive(number) && slab_.header(number)->key == key;
   }
@@ -67,9 +66,9 @@ class KeyedRows {
     return index_.Find(hash, [&](uint32_t row) { return slab_.header(row)->key == key; });
   }
 
-  // Finds the rows of a group. In three stages, each of which asks for the memory that the next one
-  // reads, and the last one for that of the next group's first; `row_bytes` of each row are
-  // prefetched.
+  // Finds the rows of a group in three stages. Each stage prefetches the memory that the next one
+  // reads, and the last stage prefetches for the first stage of the next group. `row_bytes` of each
+  // row are prefetched.
   FE_INLINE void FindGroup(int64_t row_bytes, KeyGroup* group) const {
     const uint64_t* hashes = group->hashes;
     bool is_certain[kGroup];
@@ -88,7 +87,7 @@ class KeyedRows {
     }
   }
 
-  // Makes room for `num_rows` more. Insert then cannot fail.
+  // Makes room for `num_rows` more rows, so that their Insert cannot fail.
   Status Reserve(int64_t num_rows) {
     FE_RETURN_IF_ERROR(slab_.Reserve(num_rows));
     changes_.Reserve(slab_.num_rows() + num_rows);
@@ -96,7 +95,8 @@ class KeyedRows {
     return index_.size() + num_rows <= index_.capacity() ? Status()
                                                          : Reindex(index_.size() + num_rows);
   }
-  // The key has no row yet. All of the new row but its header is to be written.
+  // Adds a row for a key that has none, and returns its number. The caller writes the row's bytes
+  // after the header.
   uint32_t Insert(int64_t key, uint64_t hash) {
     const uint32_t row = slab_.Add(key);
     index_.Insert(hash, row);
@@ -110,9 +110,9 @@ class KeyedRows {
     index_.Erase(Hash(header(row)->key), row);
     slab_.Remove(row);
   }
-  // Rows may have another size from then on.
+  // Removes all rows, and sets the size of a row.
   void Clear(int64_t row_bytes) {
-    if (!Init().ok()) index_.Clear();  // no memory for a small one: the large one stays
+    if (!Init().ok()) index_.Clear();  // no memory for a small index: keep the large one
     slab_ = RowSlab(row_bytes);
     changes_.Stop();
     clock_.Clear();
@@ -121,7 +121,7 @@ class KeyedRows {
   // Calls body(row) in ascending order of row numbers. It may erase the row.
   template <typename Body>
   void ForEach(const Body& body) const {
-    constexpr int64_t kAhead = 32;  // the hardware does not follow rows over the end of a page
+    constexpr int64_t kAhead = 32;  // the hardware prefetcher stops at the end of a page
     for (int64_t row = 0; row < slab_.num_rows(); ++row) {
       if (row + kAhead < slab_.num_rows()) __builtin_prefetch(slab_.row(row + kAhead));
       if (slab_.IsAlive(row)) body(static_cast<uint32_t>(row));
@@ -131,7 +131,7 @@ class KeyedRows {
  private:
   static int64_t KeyOf(const char* row) { return reinterpret_cast<const RowHeader*>(row)->key; }
 
-  // A larger index. Rows are read in the order of memory.
+  // Makes a larger index. Reads the rows in the order of memory.
   Status Reindex(int64_t num_entries) {
     HashIndex index;
     const int64_t doubled = 2 * index_.capacity();

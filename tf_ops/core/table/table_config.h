@@ -19,23 +19,22 @@ namespace fused_embedding {
 constexpr int64_t kMaxShards = 256;
 constexpr int64_t kMaxDim = int64_t{1} << 24;
 
-// Which row a full table gives up for good: the one used longest ago, or least often (ties: longest
-// ago).
+// Which row a full table evicts: the one used longest ago, or least often (ties: longest ago).
 enum class EvictionPolicy { kNone, kLru, kLfu };
-// What a lookup does with keys that a full table could not take.
+// What a lookup does with keys that a full table refuses.
 enum class CheckMode {
-  kError,    // ResourceExhausted with their number, the table unchanged by the batch
-  kWarning,  // they read zeros; LookupOutput::num_refused is to be logged
+  kError,    // ResourceExhausted with their number; the batch does not change the table
+  kWarning,  // they read zeros; the caller logs LookupOutput::num_refused
   kIgnore,   // they read zeros
 };
 
-// Where rows are that DRAM has no room for.
+// The cold store for rows that do not fit in DRAM.
 struct StorageConfig {
   using Open = std::function<Status(const ColdStoreOptions&, std::unique_ptr<ColdStore>*)>;
 
   Open open;               // empty: all rows are in DRAM
-  std::string path;        // of a folder for this table alone
-  int64_t dram_bytes = 0;  // for rows, their index, and what the store holds in memory
+  std::string path;        // of a folder that only this table uses
+  int64_t dram_bytes = 0;  // limit for rows, their index, and the store's memory
   CacheStrategy strategy = CacheStrategy::kLfu;
 };
 
@@ -53,22 +52,22 @@ struct TableConfig {
 
 // InvalidArgument for a config that makes no sense.
 Status CheckTableConfig(const TableConfig& config);
-// Those of `slots` that the layout lacks. InvalidArgument for one that it cannot have.
+// Finds those of `slots` that the layout lacks. InvalidArgument for a slot that it cannot have.
 Status FindMissingSlots(const RowLayout& layout, Span<const Slot> slots,
                         std::vector<Slot>* missing);
 // Whether a table refuses batches with more rows than it has room for.
 bool RefusesRows(const TableConfig& config);
-// Of a table with max_capacity.
+// Maximum number of rows of a shard, for a table with max_capacity.
 int64_t CapacityOfShard(const TableConfig& config, int64_t shard);
-// ResourceExhausted where the table refuses some of the rows that `what` has, so many of each
-// shard.
+// ResourceExhausted if the table refuses some of the rows of `what`, which has this number of rows
+// for each shard.
 Status CheckFits(const TableConfig& config, const std::string& what,
                  Span<const int64_t> num_rows_of_shard);
-// How many rows to give to Upsert at a time when restoring. A batch is kept whole, so a table that
-// evicts must be given batches that fit into any shard.
+// How many rows a restore passes to Upsert at a time. Rows of a batch do not evict each other, so
+// the batches for a table that evicts must fit into any shard.
 int64_t RestoredAtOnce(const TableConfig& config);
 
-// The shards of a table whose config leaves their number open.
+// The number of shards of a table whose config has num_shards = 0.
 int64_t DefaultShards(int64_t max_capacity);
 
 }  // namespace fused_embedding

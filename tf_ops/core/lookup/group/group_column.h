@@ -1,5 +1,6 @@
-// A column of a grouped lookup: ids of a batch, the table that holds their rows, and how those
-// become one vector a row. Stages 1 to 5 without anything in between: the table is read in place.
+// A column of a grouped lookup: the ids of a batch, the table with their rows, and how the rows of
+// ids are combined to one result per row of the batch. It does stages 1 to 5 without intermediate
+// tensors: the table is read in place.
 
 #ifndef FUSED_EMBEDDING_CORE_LOOKUP_GROUP_GROUP_COLUMN_H_
 #define FUSED_EMBEDDING_CORE_LOOKUP_GROUP_GROUP_COLUMN_H_
@@ -20,21 +21,21 @@ struct GroupColumn : PairSource<T> {
   IdSpan ids;                // [num_pairs]
   const T* table = nullptr;  // [table_rows, dim]
   int64_t table_rows = 0;
-  int64_t default_id = -1;  // id of rows without ids; negative: they are zero
+  int64_t default_id = -1;  // id that rows without ids look up; negative: such rows are zero
   bool prune = true;        // drop id < 0, and not (weight > 0) unless the combiner is sum
-  bool fill = true;         // give rows without ids default_id
-  // Every id that is not dropped has a row, negative ones included: table_rows is not looked at.
+  bool fill = true;         // rows without ids look up default_id
+  // Every id that is not dropped has a row, negative ids included: table_rows is ignored.
   bool ids_are_keys = false;
-  const char* name = nullptr;  // what users call it; of errors, which else have its number
+  const char* name = nullptr;  // the user's name for errors; null: errors have the column's number
 
   FE_INLINE bool fills_default() const { return fill && default_id >= 0; }
-  // What a filled row looks up; the result is zero where default_id is negative.
+  // The id that a filled row looks up. If default_id is negative, the result is zero.
   FE_INLINE int64_t filled_id() const { return default_id > 0 ? default_id : 0; }
   FE_INLINE PruneRule rule() const {
     return {prune, prune && this->combiner != Combiner::kSum && !this->weights.empty()};
   }
   FE_INLINE bool IsKept(int64_t pair) const { return rule().Keeps(ids[pair], this->weight(pair)); }
-  // False for a pair that CheckColumns refuses, too.
+  // Also false for a pair that CheckColumns refuses.
   FE_INLINE bool Exists(int64_t pair) const {
     const uint64_t row = static_cast<uint64_t>(this->row_ids[pair]);
     const uint64_t id = static_cast<uint64_t>(ids[pair]);
@@ -43,26 +44,26 @@ struct GroupColumn : PairSource<T> {
   }
   FE_INLINE const T* row(int64_t pair) const { return row_of_id(ids[pair]); }
   FE_INLINE const T* row_of_id(int64_t id) const { return table + id * this->dim; }
-  // A row that is not filled has no pairs.
+  // Always false: a row that is not filled has no pairs.
   FE_INLINE bool IsZeroRow(int64_t) const { return false; }
 };
 
-// What is known of a column's pairs after they were checked.
+// The order of a column's pairs, as CheckColumns finds it.
 struct PairOrder {
   bool is_sorted = true;   // rows do not decrease
-  bool is_one_hot = true;  // pair i is in row i, and there is one for each row
+  bool is_one_hot = true;  // pair i is in row i, and each row has one pair
   bool keeps_all = true;   // pruning drops no pair
 
-  // No row is empty, and none needs to be looked at to know it.
+  // Whether no row is empty, as far as the flags alone show.
   bool is_full() const { return is_one_hot && keeps_all; }
 };
 
-// The work of several columns laid end to end, so that it can be cut anywhere.
+// The work of several columns in one sequence of positions, which can be split anywhere.
 //
 //   sizes 3, 0, 4: position 5 is number 2 of column 2
 class ColumnWork {
  public:
-  // False: the total does not fit.
+  // Returns false if the total overflows.
   bool Add(int64_t size) {
     int64_t end = 0;
     if (__builtin_add_overflow(total(), size, &end)) return false;
@@ -88,31 +89,32 @@ class ColumnWork {
   std::vector<int64_t> ends_;
 };
 
-// Checks sizes, rows and ids, and says how the pairs are ordered. InvalidArgument names the column,
-// the first bad row or id, its position and the limit.
+// Checks sizes, rows and ids, and sets `orders`. InvalidArgument names the column, the first bad
+// row or id, its position and the limit.
 template <typename T>
 Status CheckColumns(const CpuExec& exec, Span<const GroupColumn<T>> columns,
                     std::vector<PairOrder>* orders);
 
-// The same on a GPU, with one wait for what it finds; a second one where a default_id that is not
-// in the table could be needed.
+// CheckColumns on a GPU. It waits for the stream once, for its result, and a second time if a
+// default_id that is not in the table may be needed.
 template <typename T>
 Status CheckColumns(const GpuExec& exec, Span<const GroupColumn<T>> columns,
                     std::vector<PairOrder>* orders);
 
-// What CheckColumns says without a look at ids and rows: whether lengths agree, and sums of lengths
-// fit.
+// The checks of CheckColumns that do not read ids and rows: whether lengths agree, and whether sums
+// of lengths fit.
 template <typename T>
 Status CheckColumnSizes(Span<const GroupColumn<T>> columns);
-// An error of a column, after its name, or after "column 3" where it has none.
+// Prefixes an error with the column's name, or with "column 3" if it has none.
 Status InColumn(int64_t column, const Status& status, const char* name = nullptr);
 Status NoSuchFilledId(int64_t filled_id, int64_t row, int64_t table_rows);
 
-// Writes is_row_empty [num_rows]: no pair is left in the row. Needs a checked column.
+// Writes is_row_empty [num_rows]: whether pruning leaves the row without pairs. The column must
+// have been checked.
 template <typename T>
 void FindEmptyRows(const GroupColumn<T>& column, Span<bool> is_row_empty);
 
-// The first of the pairs at or after `row` in a checked column whose rows do not decrease.
+// The position of the first pair at or after `row`, in a checked column whose rows do not decrease.
 FE_INLINE int64_t FirstPairOfRow(const RowIds& row_ids, int64_t row) {
   int64_t first = 0, last = row_ids.size;
   while (first < last) {

@@ -1,11 +1,11 @@
-// Several columns, each from ids to combined rows, in one pass: a table is read in place, and no
-// embedding is written before it is combined.
+// Looks up several columns in one pass, each from ids to combined rows. A table is read in place,
+// and no embedding is stored before it is combined.
 //
 //   ids [1, 1, -1]   row_ids [0, 0, 2]   num_rows 3   table [[1, 2], [3, 4]]   sum
 //   combined [[6, 8], [0, 0], [0, 0]]
 //
-// Invalid ids are dropped and empty rows filled as stage 1 says, embeddings clipped, weighted and
-// combined as stage 5 says. Source: tf.nn.safe_embedding_lookup_sparse.
+// Invalid ids are dropped and empty rows filled as in stage 1; embeddings are clipped, weighted and
+// combined as in stage 5. Source: tf.nn.safe_embedding_lookup_sparse.
 
 #ifndef FUSED_EMBEDDING_CORE_LOOKUP_GROUP_GROUP_LOOKUP_H_
 #define FUSED_EMBEDDING_CORE_LOOKUP_GROUP_GROUP_LOOKUP_H_
@@ -18,7 +18,7 @@
 
 namespace fused_embedding {
 
-// Row i of a column's result: `dim` values from data + i * stride. A stride larger than `dim`
+// A column's result. Row i is `dim` values from data + i * stride; a stride larger than `dim`
 // leaves room for other columns.
 template <typename T>
 struct CombinedOut {
@@ -30,40 +30,40 @@ template <typename T>
 struct GroupPlan {
   struct Column {
     PairOrder order;
-    PairGroups by_row;                  // unless sorted
-    Buffer<ComputeType<T>> clip_scale;  // [nnz] where there is a max_norm: factor of each pair
+    PairGroups by_row;                  // empty if the pairs are sorted
+    Buffer<ComputeType<T>> clip_scale;  // [nnz] factor of each pair; empty without max_norm
   };
   std::vector<Column> columns;
-  ColumnWork work;  // of a column: its rows and its pairs
+  ColumnWork work;  // the work of a column: its rows and its pairs
 };
 
-// Validates all columns and prepares their pairs. No order of pairs is needed, but rows that do not
-// decrease are the fast case, and one id in each row the fastest.
+// Validates all columns and prepares their pairs. Pairs may be in any order; rows that do not
+// decrease are faster, and exactly one id in each row is fastest.
 template <typename T>
 Status PlanGroupLookup(const CpuExec& exec, Span<const GroupColumn<T>> columns, GroupPlan<T>* plan);
 
-// The same for columns that were checked, and found to be in these orders. Fails only without
-// memory.
+// PlanGroupLookup for columns that CheckColumns has checked, with the orders that it found. Fails
+// only if memory runs out.
 template <typename T>
 Status PlanGroupLookup(const std::vector<PairOrder>& orders, Span<const GroupColumn<T>> columns,
                        GroupPlan<T>* plan);
 
-// Writes row 0 .. num_rows of each of `combined` [num_columns]. Each row is written by one thread,
-// which adds in input order.
+// Writes rows [0, num_rows) of each of `combined` [num_columns]. One thread writes each row, and
+// adds in input order.
 template <typename T>
 void RunGroupLookup(const CpuExec& exec, Span<const GroupColumn<T>> columns, GroupPlan<T>* plan,
                     Span<const CombinedOut<T>> combined);
 
-// The same for one column of a plan.
+// RunGroupLookup for one column of a plan.
 template <typename T>
 void RunColumnLookup(const CpuExec& exec, const GroupColumn<T>& column,
                      typename GroupPlan<T>::Column* plan, const CombinedOut<T>& combined);
 
-// The same on a GPU. Plan waits once, see CheckColumns.
+// The grouped lookup on a GPU. Plan waits for the stream once: see CheckColumns.
 template <typename T>
 struct GpuGroupPlan {
   std::vector<PairOrder> orders;  // of the columns
-  GpuPairGroups by_row;           // pairs of all columns, or empty: each column is one-hot
+  GpuPairGroups by_row;           // pairs of all columns; empty if each column is one-hot
 };
 
 template <typename T>

@@ -1,13 +1,13 @@
-// A grouped lookup in tables that are read by key: each table is asked once for each of its keys,
-// and what it answers, rows without gaps, is the table of a grouped lookup by position.
+// A grouped lookup in tables that are read by key. Each table is searched once for each of its
+// distinct keys. The rows found, without gaps, are the table of a grouped lookup by position.
 //
 //   columns of one table: ids [7, -1, 3] of rows [0, 0, 2], default_id 5; and ids [3, 9]
 //   keys [7, 3, 5, 9]   counts [1, 2, 0, 1]   positions [0, -1, 1] and [1, 3]
 //   default_positions 2 and -1
 //
-// Keys are in the order of their first occurrence, column after column, a default id behind the
-// ids of its column. A default id is a key where there is a row to fill, and filling is no
-// occurrence.
+// Keys are in the order of their first occurrence, column after column; a default id follows the
+// ids of its column. A default id is a key only if there is a row to fill, and filling does not
+// count as an occurrence.
 
 #ifndef FUSED_EMBEDDING_CORE_LOOKUP_GROUP_TABLE_GROUP_LOOKUP_H_
 #define FUSED_EMBEDDING_CORE_LOOKUP_GROUP_TABLE_GROUP_LOOKUP_H_
@@ -25,7 +25,7 @@ namespace fused_embedding {
 
 template <typename T>
 struct GroupKeysInput {
-  Span<const GroupColumn<T>> columns;   // whose ids are keys; their tables are not looked at
+  Span<const GroupColumn<T>> columns;   // their ids are keys; their `table` is ignored
   Span<const int64_t> table_of_column;  // [num_columns], each in [0, num_tables)
   Span<const Span<int32_t>> positions;  // [num_columns] outputs, [nnz] each
   int64_t num_tables = 0;
@@ -41,15 +41,15 @@ struct TableKeys {
 struct GroupKeys {
   std::vector<TableKeys> tables;
   std::vector<PairOrder> orders;           // of each column's pairs
-  std::vector<int32_t> default_positions;  // of each column; -1: it fills no row
+  std::vector<int32_t> default_positions;  // of each column; -1 if it fills no row
 };
 
-// Checks the columns and finds the keys of each table. Writes `positions`, -1 where a pair was
-// dropped.
+// Checks the columns and finds the keys of each table. Writes `positions`, with -1 for a dropped
+// pair.
 template <typename T>
 Status FindGroupKeys(const CpuExec& exec, const GroupKeysInput<T>& in, GroupKeys* keys);
 
-// A column as one of positions in the rows `table` [num_keys, dim] that were found.
+// Converts a column of keys to a column of positions in the rows found, `table` [num_keys, dim].
 template <typename T>
 GroupColumn<T> PositionColumn(const GroupColumn<T>& column, IdSpan positions,
                               int64_t default_position, const T* table, int64_t num_keys);
@@ -61,8 +61,8 @@ struct TableLookup {
   LookupOutput out;
 };
 
-// Looks keys up in several tables, and calls `use` for each while its rows are in the cache. After
-// an error the others may have been looked up.
+// Looks up keys in several tables, and calls `use` for each table while its rows are in the CPU's
+// cache. After an error in one table, the lookups of the others may have run.
 Status LookUpTables(const CpuExec& exec, Span<TableLookup> lookups,
                     const std::function<void(const CpuExec& exec, int64_t table)>& use);
 
