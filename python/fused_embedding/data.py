@@ -1,4 +1,4 @@
-"""Input pipelines that know which rows come next."""
+"""Input pipelines that prefetch the rows of the next batches."""
 
 from fused_embedding.variable.prefetch import prefetch_embeddings
 

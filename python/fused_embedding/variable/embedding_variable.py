@@ -25,8 +25,8 @@ from fused_embedding.variable.options import EmbeddingVariableOption
 from fused_embedding.variable.reads import as_keys, global_step_value, read_keys, refuse_dense
 from fused_embedding.variable.storage_options import StorageType
 
-# The names that the op EmbeddingVariableStatistics gives, in its order, for graphs, which need them
-# before the op runs. Those of a tier on an SSD are last. C++: core/table/table_statistics.cc.
+# The names of what the op EmbeddingVariableStatistics counts, in its order: a graph needs them before
+# the op runs. The last ones are those of a tier on an SSD. C++: core/table/table_statistics.cc.
 TIER_STATISTICS = (
     "demotions",
     "written_back",
@@ -59,13 +59,13 @@ STATISTICS = (
 
 @dataclasses.dataclass(frozen=True)
 class Partition:
-    """Which part of a variable an EmbeddingVariable is.
+    """Which partition of a variable an EmbeddingVariable is.
 
     Attributes:
         whole_name: Name of the variable, without a partition's suffix.
-        index: Its number.
-        count: Number of parts.
-        strategy: How keys belong to parts, "hash" or "mod_ev".
+        index: Number of the partition, from 0.
+        count: Number of partitions.
+        strategy: How keys are assigned to partitions, "hash" or "mod_ev".
     """
 
     whole_name: str
@@ -91,11 +91,12 @@ class ExportedRows(NamedTuple):
 
 
 def _deleter(handle: Any, is_kept_by_functions: bool) -> Any:
-    """What deletes a table: with the variable, or with the last reference to its handle.
+    """The object that deletes a table: with the variable, or with the last reference to its handle.
 
-    Signatures of a SavedModel outlive the object that was loaded, as they do over stock's
-    variables. A table that is trained goes with its variable: functions that captured its handle
-    are in reference cycles, and its memory would wait for Python's garbage collector.
+    Signatures of a SavedModel may outlive the loaded object, as with stock's variables, so they
+    keep its tables alive. A table that is trained is deleted with its variable: functions that
+    captured its handle are in reference cycles, and its memory would only be freed by Python's
+    garbage collector.
     """
     if not is_kept_by_functions:
         return EagerResourceDeleter(handle, handle.device)
@@ -109,21 +110,21 @@ def _deleter(handle: Any, is_kept_by_functions: bool) -> Any:
 class EmbeddingVariable(BaseResourceVariable):
     """A `[?, dim]` variable whose rows are found by a 64-bit key. `fe.get_embedding_variable`.
 
-    Every key has a row as soon as a training lookup has seen it often enough; its first value is a
-    function of the key. It is read by `fe.nn`, feature columns and `tf.nn.embedding_lookup`,
-    trained by the optimizers that docs/training.md lists, and saved like any variable. Reading it
-    as one dense tensor raises NotImplementedError.
+    A key gets a row once training lookups have seen it often enough; the row's first value is a
+    function of the key. `fe.nn`, feature columns and `tf.nn.embedding_lookup` read the variable.
+    The optimizers in docs/training.md train it, and it is saved like any variable. Reading it as
+    one dense tensor raises NotImplementedError.
 
     Attributes:
         embedding_dim: Length of a row.
         key_dtype: tf.int64 or tf.int32.
         option: The EmbeddingVariableOption.
         table_attributes: Attrs of the op that makes the table.
-        partition: Which part of a partitioned variable it is.
-        check_rule: Called with the name of each rule that is about to train it, which it may
-            refuse by raising; None: none is refused.
+        partition: Which partition of a partitioned variable it is.
+        check_rule: Called with the name of each optimizer rule before it trains the variable; it
+            refuses the rule by raising. None: no rule is refused.
 
-    One of a SavedModel is frozen: its lookups insert nothing.
+    A variable of a SavedModel is frozen: its lookups insert nothing.
     """
 
     check_rule: Callable[[str], None] | None = None
@@ -148,7 +149,7 @@ class EmbeddingVariable(BaseResourceVariable):
         shared_name = name if in_graph else f"{name}_{uid()}"
         with tf.compat.v1.name_scope(None):
             handle = saved_model.make_handle(table_attributes, name, shared_name)
-        # No rows: the zeros that TensorFlow takes for the gradient of a branch without a lookup.
+        # Shape [0, dim]: TensorFlow makes zeros of it as the gradient of a branch without a lookup.
         no_rows = tf.TensorShape([0, self.embedding_dim])
         set_handle_data(handle, create_handle_data(no_rows, table_attributes["dtype"]))
         name_table(handle, name)
@@ -168,7 +169,7 @@ class EmbeddingVariable(BaseResourceVariable):
                 else None
             ),
             in_graph_mode=in_graph,
-            # Keras compiles a model only in the scope that its variables say they were made in.
+            # Keras compiles a model only in the strategy scope that its variables were made in.
             distribute_strategy=(
                 tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
             ),
@@ -181,12 +182,12 @@ class EmbeddingVariable(BaseResourceVariable):
     def lookup(
         self, keys: tf.Tensor, counts: tf.Tensor | None = None, insert: bool | None = None
     ) -> tf.Tensor:
-        """The rows of distinct keys. Inserts and counts them, but for `fe.inference()`.
+        """Looks up the rows of distinct keys. Inserts and counts them, except in `fe.inference()`.
 
         Args:
             keys: `[n]` int64, distinct.
-            counts: `[n]` int32 occurrences of each in the batch; None: one each.
-            insert: Whether to insert and count; None: `inserts`.
+            counts: `[n]` int32 occurrences of each key in the batch; None: one each.
+            insert: Whether to insert and count; None: the property `inserts`.
 
         Returns:
             `[n, dim]` rows.
@@ -205,24 +206,24 @@ class EmbeddingVariable(BaseResourceVariable):
 
     @property
     def inserts(self) -> bool:
-        """Whether a lookup that is asked for now counts and inserts keys."""
+        """Whether a lookup that is built or run now counts and inserts keys."""
         return self.trainable and not is_inference()
 
     def tell_of_lookup(self, insert: bool) -> None:
-        """Lets gradient tapes know that an op looks keys up, and inserts them or not."""
+        """Tells gradient tapes that an op looks up keys, and whether it inserts them."""
         variable_accessed(self)
         if insert and tf.executing_eagerly() and could_possibly_record():
-            self.__dict__["_is_on_tape"] = True  # keras/optimizers.py asks
+            self.__dict__["_is_on_tape"] = True  # read by keras/optimizers.py
 
     def sparse_read(self, indices: Any, name: str | None = None) -> tf.Tensor:
-        """The rows of `indices`, keys of any shape: what tf.gather and tf.nn.embedding_lookup call.
+        """Looks up keys of any shape. tf.gather and tf.nn.embedding_lookup call it.
 
         Args:
-            indices: Integers.
+            indices: Integer keys of any shape.
             name: Name of the result.
 
         Returns:
-            Their shape with `dim` appended.
+            The rows: the shape of `indices` with `dim` appended.
         """
         return read_keys(indices, self.embedding_dim, self.lookup, name)
 
@@ -238,20 +239,20 @@ class EmbeddingVariable(BaseResourceVariable):
 
     @property
     def steps_to_live(self) -> int:
-        """Steps after which an unused key expires, GlobalStepEvict's; 0: never."""
+        """Steps after which an unused key expires, by GlobalStepEvict; 0: never."""
         return self.option.steps_to_live
 
     @property
     def storage_type(self) -> StorageType:
-        """Tiers that the table lives in."""
+        """The tiers of the table: StorageType.DRAM, or DRAM and an SSD."""
         return self.option.storage_option.storage_type or StorageType.DRAM
 
     def get_frequency(self, ids: Any) -> tf.Tensor:
-        """Occurrences of keys in training lookups, int64 of their shape; 0 without a row."""
+        """Occurrences of keys in training lookups, int64 shaped like `ids`; 0 without a row."""
         return self._metadata(ids)[0]
 
     def get_version(self, ids: Any) -> tf.Tensor:
-        """Step of the last training lookup of keys, int64 of their shape; -1 without a row."""
+        """Step of each key's last training lookup, int64 shaped like `ids`; -1 without a row."""
         return self._metadata(ids)[1]
 
     def _metadata(self, ids: Any) -> tuple[tf.Tensor, tf.Tensor]:
@@ -264,12 +265,12 @@ class EmbeddingVariable(BaseResourceVariable):
         return tf.reshape(found.frequencies, shape), tf.reshape(found.versions, shape)
 
     def export(self) -> ExportedRows:
-        """A copy of all rows."""
+        """A copy of all rows, in ascending order of their keys."""
         content = self.export_content()
         return ExportedRows(content.keys, content.values, content.versions, content.frequencies)
 
     def export_content(self) -> Any:
-        """All outputs of the op EmbeddingVariableExport: what a checkpoint holds."""
+        """All outputs of the op EmbeddingVariableExport: the content of a checkpoint."""
         with colocate_with(self.handle):
             return raw_ops.EmbeddingVariableExport(
                 resource=self.handle, dtype=self.dtype, slot_dtype=self.slot_dtype
@@ -277,15 +278,15 @@ class EmbeddingVariable(BaseResourceVariable):
 
     @property
     def slot_dtype(self) -> tf.DType:
-        """Type of what optimizers keep beside the values."""
+        """Type of the optimizer slots: tf.float64 for float64 values, else tf.float32."""
         return tf.float64 if self.dtype == tf.float64 else tf.float32
 
     def upsert(self, keys: Any, values: Any) -> tf.Operation | None:
-        """Sets the values of keys, and inserts those that are missing, whatever a filter says.
+        """Sets the values of keys, and inserts missing keys without asking a filter.
 
         Args:
-            keys: `[n]` integers.
-            values: `[n, dim]`.
+            keys: `[n]` integers; if a key occurs twice, its last row is used.
+            values: `[n, dim]` rows, converted to the dtype of the variable.
 
         Returns:
             The operation, in a graph.
@@ -298,9 +299,12 @@ class EmbeddingVariable(BaseResourceVariable):
             )
 
     def prefetch(self, keys: Any) -> tf.Operation | None:
-        """Brings the rows of keys `[n]` from a disk to DRAM; nothing where there is no such tier.
+        """Reads the rows of keys from the SSD into DRAM; does nothing without a tier on an SSD.
 
-        `fe.data.prefetch_embeddings` does it for the batches to come.
+        `fe.data.prefetch_embeddings` does it for the next batches of an input pipeline.
+
+        Args:
+            keys: `[n]` integers.
 
         Returns:
             The operation, in a graph.
@@ -309,7 +313,14 @@ class EmbeddingVariable(BaseResourceVariable):
             return raw_ops.EmbeddingVariablePrefetch(resource=self.handle, keys=as_keys(keys))
 
     def erase(self, keys: Any) -> tf.Tensor:
-        """Removes the rows of keys `[n]`, and counts of keys not admitted; how many rows, int64."""
+        """Removes the rows of keys, and the counts of keys that a filter has not admitted.
+
+        Args:
+            keys: `[n]` integers.
+
+        Returns:
+            Number of rows removed, int64.
+        """
         with colocate_with(self.handle):
             return raw_ops.EmbeddingVariableErase(resource=self.handle, keys=as_keys(keys))
 
@@ -319,12 +330,14 @@ class EmbeddingVariable(BaseResourceVariable):
         steps_to_live: int | None = None,
         l2_weight_threshold: float | None = None,
     ) -> tf.Tensor:
-        """Removes rows that were not used for long, or whose values are small.
+        """Removes rows that were not used for many steps, or whose values are small.
 
         Args:
-            step: The step it is now; None: the global step, or else the table's own counter.
-            steps_to_live: Steps after which an unused key goes; None: GlobalStepEvict's; 0: off.
-            l2_weight_threshold: L2 norm below which a row goes; None: L2WeightEvict's; 0: off.
+            step: The current step; None: the global step, or the table's own counter without one.
+            steps_to_live: A row not used for more than this many steps is removed; None: the value
+                of GlobalStepEvict; 0: off.
+            l2_weight_threshold: A row with an L2 norm below it is removed; None: the value of
+                L2WeightEvict; 0: off.
 
         Returns:
             Number of rows removed, int64.
@@ -341,19 +354,19 @@ class EmbeddingVariable(BaseResourceVariable):
             )
 
     def statistics(self) -> dict[str, tf.Tensor]:
-        """Counters of the table by name, int64 scalars: docs/embedding_variable.md."""
+        """Counters of the table by name, int64 scalars. docs/embedding_variable.md lists them."""
         with colocate_with(self.handle):
             values = raw_ops.EmbeddingVariableStatistics(resource=self.handle).values
             return dict(zip(STATISTICS, tf.unstack(values, len(STATISTICS)), strict=True))
 
-    # --- What TensorFlow asks of a variable ---
+    # --- The interface of a TensorFlow variable ---
 
     @classmethod
     def _variable_call(cls, *args: Any, **kwargs: Any) -> None:
-        """None: the class is called with its own arguments, which tf.Variable would refuse."""
+        """Returns None: the class has arguments of its own, which tf.Variable would refuse."""
 
     def _ref(self) -> tf.Tensor:
-        # What tf.compat.v1.train.Optimizer takes gradients for.
+        # tf.compat.v1.train.Optimizer computes gradients with respect to it.
         return self.handle
 
     @property
@@ -362,7 +375,7 @@ class EmbeddingVariable(BaseResourceVariable):
         return self.handle.op
 
     def is_initialized(self, name: str | None = None) -> tf.Tensor:
-        """Whether it may be used: always, but for a table on a server (docs/training.md)."""
+        """Whether the table can be used: always, except on a server (docs/training.md)."""
         return readiness.is_initialized(self.handle, name)
 
     @property
@@ -376,7 +389,7 @@ class EmbeddingVariable(BaseResourceVariable):
         return saved_model.export_handle(self, tensor_map)
 
     def _write_object_proto(self, proto: Any, options: Any) -> None:
-        # Not as a dense variable.
+        # Without this, TensorFlow would save it as a dense variable.
         proto.user_object.identifier = f"{saved_model.PACKAGE}.EmbeddingVariable"
 
     def _serialize_to_proto(self, object_proto: Any = None, **kwargs: Any) -> Any:
@@ -389,16 +402,16 @@ class EmbeddingVariable(BaseResourceVariable):
         return cls(**saved_model.arguments_of(config), partition=partition)
 
     def _copy_trackable_to_cpu(self, object_map: Any) -> NoReturn:
-        # Not a NotImplementedError, after which TensorFlow saves rows that were trained meanwhile.
+        # After a NotImplementedError TensorFlow would save rows that were trained meanwhile.
         raise tf.errors.UnimplementedError(
             None,
             None,
             f"EmbeddingVariable {self.name!r} cannot be saved by an asynchronous checkpoint, which "
-            "copies every variable first: leave the option enable_async away",
+            "copies every variable first; leave out the option enable_async",
         )
 
     def to_proto(self, export_scope: str | None = None) -> None:
-        """None: a MetaGraph says nothing of it beside its ops."""
+        """Returns None: a MetaGraph has only its ops."""
 
     def __repr__(self) -> str:
         return (
@@ -410,29 +423,31 @@ class EmbeddingVariable(BaseResourceVariable):
         refuse_dense(self.name)
 
     def numpy(self) -> Any:
-        """A copy of the rows that carries their keys: what get_weights() of Keras returns.
+        """A copy of the rows, with their keys. Keras's get_weights() returns it.
 
         Returns:
-            `[n, dim]` TableSnapshot.
+            `[n, dim]` TableSnapshot, an array with the attribute `keys`.
 
         Raises:
-            NotImplementedError: In a graph, and for HDF5 files, which have no place for keys.
+            NotImplementedError: In a graph, for a table with rows on an SSD, and for HDF5 files,
+                which cannot hold keys.
         """
         if not tf.executing_eagerly() or snapshot.is_for_hdf5():
             self._refuse_dense()
         return snapshot.take_snapshot(self)
 
     def assign(self, value: Any, *args: Any, **kwargs: Any) -> None:
-        """Replaces keys and rows by those of another table or time: set_weights() of Keras.
+        """Replaces keys and rows by those of a copy. Keras's set_weights() calls it.
 
         Args:
-            value: What numpy() returned.
-            *args: Not looked at.
-            **kwargs: Not looked at.
+            value: The result of numpy() of this or another table.
+            *args: Ignored.
+            **kwargs: Ignored.
 
         Raises:
             TypeError: For an array without keys.
-            NotImplementedError: In a graph, and for a tensor.
+            ValueError: For rows of another length.
+            NotImplementedError: In a graph, for a tensor, and for a table with rows on an SSD.
         """
         if not tf.executing_eagerly() or tf.is_tensor(value):
             self._refuse_dense()

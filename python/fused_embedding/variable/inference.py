@@ -11,10 +11,11 @@ _state = threading.local()
 
 @contextlib.contextmanager
 def inference() -> Iterator[None]:
-    """Lookups of EmbeddingVariables inside change nothing: no key is counted or inserted.
+    """A context in which lookups of EmbeddingVariables count and insert no keys.
 
-    A lookup in a graph or a tf.function keeps what it was built with: trace an evaluation function
-    inside. A key without a row reads its first value, or what its filter's keys read.
+    The mode of a lookup in a graph or a tf.function is fixed when it is built: trace an evaluation
+    function inside the context. A key without a row reads its first value, or
+    `default_value_no_permission` if the variable has a filter.
 
     >>> table = fe.get_embedding_variable("table", 4)
     >>> with fe.inference():

@@ -1,8 +1,9 @@
-"""First values of an EmbeddingVariable's rows: TensorFlow initializers as the table's own kinds.
+"""First values of an EmbeddingVariable's rows: converts TensorFlow initializers for the table.
 
-zeros, ones, a scalar constant, random_uniform, random_normal and truncated_normal, of tf,
-tf.compat.v1, Keras 2 and Keras 3, are computed in the table from a seed and the key. Everything
-else is run once, for a matrix of `default_value_dim` rows; key k starts as row k modulo that.
+The table computes these itself from a seed and the key: zeros, ones, a scalar constant,
+random_uniform, random_normal and truncated_normal, of tf, tf.compat.v1, Keras 2 and Keras 3. Any
+other initializer is run once, for a matrix of `default_value_dim` rows; key k starts as row
+k % default_value_dim.
 """
 
 import hashlib
@@ -14,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-_SEEDS = 2**31 - 1  # what all initializers take
+_SEEDS = 2**31 - 1  # all initializers accept seeds below it
 
 
 class DebugInitializer:
-    """Makes every value of a row its key modulo 100,000: readable in tests.
+    """Sets every value of a new row to its key modulo 100,000, for readable tests.
 
     >>> fe.get_embedding_variable("debug", 4, initializer=fe.DebugInitializer()).embedding_dim
     4
@@ -67,14 +68,14 @@ def stable_seed(*parts: Any) -> int:
 
 
 def seeded(initializer: Any, seed: int) -> Any:
-    """An initializer that draws what a seed says, where it has none of its own.
+    """Gives an initializer a seed if it has none of its own.
 
     Args:
-        initializer: Any, or its class.
+        initializer: Any initializer, or its class.
         seed: Not negative.
 
     Returns:
-        Another one like it; itself where it has a seed, or nowhere to put one.
+        A copy with the seed; the initializer itself if it has a seed, or takes none.
     """
     if inspect.isclass(initializer):
         initializer = initializer()
@@ -88,24 +89,24 @@ def seeded(initializer: Any, seed: int) -> Any:
 def table_initializer(
     initializer: Any, shape: tuple[int, int], dtype: tf.DType, name: str, graph_seed: int | None
 ) -> TableInitializer:
-    """Turns what a user passes as an initializer into what a table computes.
+    """Converts a user's initializer to one that a table computes.
 
     Args:
         initializer: A TensorFlow or Keras initializer or its class, any `f(shape, dtype)`, a
             number, an array `[dim]` or `[rows, dim]`; None: a truncated normal of standard
-            deviation `1 / sqrt(dim)`, as `tf.feature_column.embedding_column` has it (DeepRec: 1).
+            deviation `1 / sqrt(dim)`, like `tf.feature_column.embedding_column` (DeepRec: 1).
         shape: `default_value_dim` and `dim`.
         dtype: Type of the values.
         name: Full name of the variable, without a partition's suffix.
         graph_seed: The graph's or global seed.
 
     Returns:
-        The table's initializer. Its seed is made of the initializer's own seed where it has one,
-        else of `name`, and of `graph_seed`.
+        The table's initializer. Its seed is derived from `graph_seed` and the initializer's own
+        seed, or from `graph_seed` and `name` if the initializer has none.
 
     Raises:
         ValueError: If an array's shape does not fit, or the initializer returns another shape.
-        TypeError: If `initializer` is nothing that can be used as one.
+        TypeError: If `initializer` cannot be used as one.
     """
     if initializer is None:
         seed = stable_seed(name, graph_seed)
@@ -132,15 +133,15 @@ def _config(initializer: Any) -> dict[str, Any]:
 
 
 def _stock_name(initializer: Any) -> str | None:
-    """Class name of an initializer of TensorFlow or Keras without the "V2" of Keras, else None."""
+    """Class name of TensorFlow's and Keras's initializers, without Keras's "V2"; else None."""
     kind = type(initializer)
     if kind.__module__.split(".")[0] not in ("tensorflow", "keras", "tf_keras"):
-        return None  # also what users derive, whose __call__ may do anything
+        return None  # also for users' subclasses, whose __call__ may do anything
     return kind.__name__.removesuffix("V2").removesuffix("V1")
 
 
 def _known_kind(initializer: Any, config: dict[str, Any]) -> TableInitializer | None:
-    """The table's own kind of a stock initializer, without a seed, or None."""
+    """The kind that the table computes for a stock initializer, without a seed, or None."""
     name = _stock_name(initializer)
     if name == "Zeros":
         return TableInitializer("constant", 0.0)
@@ -157,7 +158,7 @@ def _known_kind(initializer: Any, config: dict[str, Any]) -> TableInitializer | 
 
 
 def _constant(value: Any, dim: int, dtype: tf.DType) -> TableInitializer:
-    """A number, a row or rows."""
+    """The initializer for a number, a row or rows."""
     if isinstance(value, tf.Tensor):
         value = tf.get_static_value(value)
     array = np.asarray(value)
@@ -180,8 +181,8 @@ def _constant(value: Any, dim: int, dtype: tf.DType) -> TableInitializer:
 def _run(initializer: Any, shape: tuple[int, int], dtype: tf.DType, seed: int) -> np.ndarray:
     """Calls an initializer once, away from the user's graph and devices."""
     small_seed = seed % _SEEDS
-    initializer = seeded(initializer, seed)  # some draw one of their own, another in every process
-    # Initializers of 16 bit are not all there, and lose nothing by being rounded here.
+    initializer = seeded(initializer, seed)  # some would draw a different seed in every process
+    # Not all initializers have 16-bit types; rounding here gives the same values.
     run_dtype = dtype if dtype in (tf.float32, tf.float64) else tf.float32
     with tf.Graph().as_default(), tf.device("/CPU:0"):
         tf.compat.v1.set_random_seed(small_seed)

@@ -42,19 +42,19 @@ _MAX_HASHES = 16
 
 
 def as_integer(name: str, value: Any, least: int = 1) -> int:
-    """A count that the table has as an int64.
+    """Checks a count that the table stores as an int64.
 
     Args:
-        name: Of the argument or field.
-        value: An integer, or a float that is one, as 1e6.
-        least: The least value.
+        name: Name of the argument or field, for errors.
+        value: An integer, or a float with an integral value such as 1e6.
+        least: The least allowed value.
 
     Returns:
         The integer.
 
     Raises:
-        TypeError: If it is no integer.
-        ValueError: If it is too small or too large.
+        TypeError: If `value` is not an integer.
+        ValueError: If it is less than `least`, or 2^63 or more.
     """
     is_integer = isinstance(value, numbers.Integral) or hasattr(value, "__index__")
     if not is_integer and not (isinstance(value, numbers.Real) and float(value).is_integer()):
@@ -69,17 +69,17 @@ def as_integer(name: str, value: Any, least: int = 1) -> int:
 
 
 def as_number(name: str, value: Any) -> float:
-    """A number that is not NaN, which no comparison would ever find small or large.
+    """Checks a number. NaN is refused, because every comparison with it is false.
 
     Args:
-        name: Of the argument or field.
+        name: Name of the argument or field, for errors.
         value: The number.
 
     Returns:
-        It as a float.
+        The number as a float.
 
     Raises:
-        TypeError: If it is no number.
+        TypeError: If `value` is not a number.
         ValueError: If it is NaN.
     """
     if not isinstance(value, numbers.Real | np.generic):
@@ -102,14 +102,16 @@ def _check_type(name: str, value: Any, *kinds: type | None) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class InitializerOption:
-    """How rows start.
+    """The first values of rows.
 
     Attributes:
-        initializer: As the argument `initializer` of `fe.get_embedding_variable`, over which it
-            wins; None: that argument.
-        default_value_dim: Rows of the matrix of first values that is made by initializers which a
-            table does not compute itself; key k starts as row `k % default_value_dim`.
-        default_value_no_permission: All values of a key that a filter does not admit.
+        initializer: Takes precedence over the argument `initializer` of
+            `fe.get_embedding_variable`, and takes the same values; None: that argument is used.
+        default_value_dim: Number of rows of the matrix of first values, which is used for
+            initializers that a table does not compute itself. Key k starts as row
+            `k % default_value_dim`.
+        default_value_no_permission: The value of each element that a lookup returns for a key that
+            a filter has not admitted.
     """
 
     initializer: Any = None
@@ -146,10 +148,11 @@ class CBFFilter:
 
     Attributes:
         filter_freq: Occurrences; 0: every key is admitted at once.
-        max_element_size: Number of keys that the filter is made for.
-        false_positive_probability: How many of those may be counted too high, in (0, 1). Together
-            with `max_element_size`, or -1 and 0: keys are then counted exactly, as CounterFilter's.
-        counter_type: Accepted; counters are as small as `filter_freq` allows.
+        max_element_size: Number of keys that the filter is sized for.
+        false_positive_probability: Fraction of those keys that may be counted too high, in (0, 1).
+            Pass it together with `max_element_size`, or pass -1 and 0: keys are then counted
+            exactly, as by CounterFilter.
+        counter_type: Accepted and ignored; counters are as small as `filter_freq` allows.
     """
 
     filter_freq: int = 0
@@ -171,27 +174,27 @@ class CBFFilter:
                 f"max_element_size = {self.max_element_size} and false_positive_probability = "
                 f"{probability} were given, but a Bloom filter needs both; pass both or neither"
             )
-        # Any spelling of the type makes the same option.
+        # Options with different spellings of the type must compare equal.
         object.__setattr__(self, "counter_type", tf.as_dtype(self.counter_type))
 
     @property
     def num_counters(self) -> int:
-        """Counters for the wanted probability: `-n ln(p) / ln(2)^2`."""
+        """Number of counters for the probability: `-n ln(p) / ln(2)^2`."""
         bits = -self.max_element_size * math.log(self.false_positive_probability)
         return math.ceil(bits / math.log(2) ** 2)
 
     @property
     def num_hashes(self) -> int:
-        """Counters of one key: `-log2(p)`, 1 to 16."""
+        """Number of counters per key: `-log2(p)`, 1 to 16."""
         return min(max(round(-math.log2(self.false_positive_probability)), 1), _MAX_HASHES)
 
 
 @dataclasses.dataclass(frozen=True)
 class GlobalStepEvict:
-    """Removes keys that were not used for a number of steps, when a checkpoint is saved.
+    """Removes keys that were not used for many steps, when a checkpoint is saved.
 
     Attributes:
-        steps_to_live: Steps; None or 0: off.
+        steps_to_live: A key not used for more than this many steps is removed; None or 0: off.
     """
 
     steps_to_live: int | None = None
@@ -203,7 +206,7 @@ class GlobalStepEvict:
 
 @dataclasses.dataclass(frozen=True)
 class L2WeightEvict:
-    """Removes keys whose embedding is short, when a checkpoint is saved.
+    """Removes keys whose embedding has a small norm, when a checkpoint is saved.
 
     Attributes:
         l2_weight_threshold: L2 norm below which a row is removed; <= 0: off.
@@ -217,17 +220,18 @@ class L2WeightEvict:
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointOption:
-    """Which checkpoint the variable's first content comes from.
+    """The checkpoint that a variable's initial content is loaded from.
 
-    It is one of tf.compat.v1.train.Saver or fe.train.Saver. Eagerly a variable is loaded when it is
-    made, in a TF1 graph by tf.compat.v1.global_variables_initializer(), after
-    `fe.compat.install()`.
+    The checkpoint must be of tf.compat.v1.train.Saver or fe.train.Saver. Eagerly, a variable is
+    loaded when it is made. In a TF1 graph, tf.compat.v1.global_variables_initializer() loads it,
+    after `fe.compat.install()`.
 
     Attributes:
-        ckpt_to_load_from: Prefix of the checkpoint, or folder of its latest one; None: no load.
-        tensor_name_in_ckpt: Name of the table in it; None: the variable's.
-        always_load_from_specific_ckpt: Whether a Saver that restores the variable loads it from
-            that checkpoint as well, in place of its own.
+        ckpt_to_load_from: Prefix of the checkpoint, or a folder, which means its latest
+            checkpoint; None: nothing is loaded.
+        tensor_name_in_ckpt: Name of the table in the checkpoint; None: the variable's name.
+        always_load_from_specific_ckpt: Whether a Saver that restores the variable also loads it
+            from this checkpoint instead of the Saver's own.
         init_data_source: Must be None.
     """
 
@@ -255,21 +259,27 @@ class CheckpointOption:
 
 @dataclasses.dataclass(frozen=True)
 class EmbeddingVariableOption:
-    """What an EmbeddingVariable does beside growing.
+    """Options of an EmbeddingVariable: filters, expiry, bounds, storage, first values.
 
     Attributes:
-        ht_type: Accepted and without effect: there is one kind of table.
-        ht_partition_num: Accepted and without effect: the table chooses its number of shards.
-        evict_option: Which keys leave for good, GlobalStepEvict or L2WeightEvict; None: none.
-        ckpt: See `CheckpointOption`.
-        filter_option: Which keys get a row, CounterFilter or CBFFilter; None: all.
-        storage_option: Where rows live.
-        init_option: How rows start.
-        max_capacity: Most rows that the table has at once; None: no bound. Not with an SSD.
-        eviction: Which row a full table gives up for a new one, "lru" (used longest ago) or "lfu"
-            (used least often), or a CacheStrategy; None: none, and the new key is refused.
-        check_mode: What a lookup does with keys that a full table refused. "error": it fails,
-            "warning": they read zeros, which is logged, "ignore": they read zeros.
+        ht_type: Accepted and ignored: there is one kind of table.
+        ht_partition_num: Accepted and ignored: the table chooses its number of shards.
+        evict_option: Which keys expire, GlobalStepEvict or L2WeightEvict; None: no key.
+        ckpt: The checkpoint to load the initial content from, a CheckpointOption; None: none.
+        filter_option: Which keys are admitted, CounterFilter or CBFFilter; None: all keys.
+        storage_option: Where rows are stored: in memory, or in memory and on an SSD.
+        init_option: The first values of rows.
+        max_capacity: Maximum number of rows in the table; None: no bound. Not with an SSD.
+        eviction: Which row a full table evicts for a new one: "lru" (used longest ago), "lfu"
+            (used least often), or a CacheStrategy; None: no row, and the new key is refused.
+        check_mode: What a lookup does with keys that a full table refuses. "error": it raises
+            ResourceExhaustedError; "warning": they read zeros, which is logged; "ignore": they
+            read zeros.
+
+    Raises:
+        TypeError: If an option is not of its class, or max_capacity is not an integer.
+        ValueError: For max_capacity < 1 or together with an SSD, eviction without max_capacity, or
+            an unknown eviction or check_mode.
 
     >>> option = fe.EmbeddingVariableOption(filter_option=fe.CounterFilter(filter_freq=3))
     >>> option.filter_option.filter_freq
@@ -343,7 +353,7 @@ def table_attributes(
     dim: int,
     dtype: Any,
 ) -> dict[str, Any]:
-    """The attrs of the op EmbeddingVariableHandle, but for `container` and `shared_name`.
+    """The attrs of the op EmbeddingVariableHandle, except `container` and `shared_name`.
 
     Args:
         option: The variable's options.
@@ -358,8 +368,8 @@ def table_attributes(
         Attrs by name; `initializer_matrix` is a numpy array.
 
     Raises:
-        ValueError: See `fused_embedding.variable.initializers.table_initializer`.
-        TypeError: See there.
+        ValueError: If the shape of the initializer's array or result does not fit.
+        TypeError: If the initializer cannot be used as one.
     """
     init = option.init_option
     if init.initializer is not None and initializer is not None:

@@ -19,7 +19,7 @@ from fused_embedding.variable.storage_options import StorageType
 
 @register_serializable(saved_model.PACKAGE, "PartOfEmbeddingVariable")
 class PartInSavedModel(Trackable):
-    """Stands for one partition where the whole variable is saved: it has a handle, no content."""
+    """One partition in a SavedModel of the whole variable: it has a handle, but no content."""
 
     def __init__(self, part: Any) -> None:
         self._part = part
@@ -39,7 +39,7 @@ class PartInSavedModel(Trackable):
 
 @register_serializable(saved_model.PACKAGE, "PartitionedEmbeddingVariable")
 class PartitionedEmbeddingVariable(tf.Module):
-    """EmbeddingVariables that share the keys of one table among them.
+    """A variable that is divided into EmbeddingVariables, each of which has a part of the keys.
 
     Checkpoints track it as one object, whose content does not depend on the number of partitions.
 
@@ -47,7 +47,7 @@ class PartitionedEmbeddingVariable(tf.Module):
         embedding_dim: Length of a row.
         dtype: Type of the values.
         key_dtype: tf.int64 or tf.int32.
-        partition_strategy: How keys belong to partitions, "hash" or "mod_ev".
+        partition_strategy: How keys are assigned to partitions, "hash" or "mod_ev".
     """
 
     def __init__(self, name: str, parts: list[EmbeddingVariable]) -> None:
@@ -60,7 +60,7 @@ class PartitionedEmbeddingVariable(tf.Module):
         self.trainable = parts[0].trainable
         self.partition_strategy = parts[0].partition.strategy
         made = [part.initializer for part in parts if part.initializer is not None]
-        # Not made when it is asked for: the graph may be finalized then.
+        # Made here and not on first use, when the graph may be finalized.
         self._initializer = tf.group(*made, name=f"{name}/Initializer") if made else None
 
     @property
@@ -69,7 +69,7 @@ class PartitionedEmbeddingVariable(tf.Module):
         return self._whole_name
 
     def _trackable_children(self, save_type: str = "checkpoint", **kwargs: Any) -> dict[str, Any]:
-        # Its content is its own, not that of its partitions: there may be others when it returns.
+        # A checkpoint has the whole content, not partitions: their number may change on restore.
         if save_type != "savedmodel":
             return {}
         parts = (PartInSavedModel(part) for part in self._parts)
@@ -92,7 +92,7 @@ class PartitionedEmbeddingVariable(tf.Module):
         return cls(saved_model.from_proto(proto)["name"], parts)
 
     def _add_trackable_child(self, name: str, value: Any) -> None:
-        """Nothing: its partitions were given to it when it was made."""
+        """Does nothing: the constructor has received the partitions."""
 
     def __iter__(self) -> Iterator[EmbeddingVariable]:
         return iter(self._parts)
@@ -115,11 +115,19 @@ class PartitionedEmbeddingVariable(tf.Module):
         return tf.TensorShape([None, self.embedding_dim])
 
     def sparse_read(self, indices: Any, name: str | None = None) -> tf.Tensor:
-        """As EmbeddingVariable's."""
+        """Looks up keys of any shape. tf.gather and tf.nn.embedding_lookup call it.
+
+        Args:
+            indices: Integer keys of any shape.
+            name: Name of the result.
+
+        Returns:
+            The rows: the shape of `indices` with `dim` appended.
+        """
         return read_keys(indices, self.embedding_dim, self._lookup, name)
 
     def _lookup(self, keys: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
-        """The rows of distinct keys `[n]` that occur `counts` `[n]` times: `[n, dim]`."""
+        """Looks up distinct keys `[n]`, which occur `counts` `[n]` times; returns `[n, dim]`."""
         positions, keys_of_parts = self._partition(keys)
         rows = [
             part.lookup(part_keys, tf.gather(counts, part_positions))
@@ -136,7 +144,7 @@ class PartitionedEmbeddingVariable(tf.Module):
         return self._initializer
 
     def is_initialized(self, name: str | None = None) -> tf.Tensor:
-        """Whether all partitions may be used, as EmbeddingVariable's."""
+        """Whether all partitions can be used: always, except on servers (docs/training.md)."""
         return tf.reduce_all(tf.stack([part.is_initialized() for part in self._parts]), name=name)
 
     def total_count(self) -> tf.Tensor:
@@ -144,41 +152,49 @@ class PartitionedEmbeddingVariable(tf.Module):
         return self.statistics()["size"]
 
     def get_dynamic_shape(self) -> tf.Tensor:
-        """As EmbeddingVariable's."""
+        """`[2]` int64: number of rows, `dim`."""
         return tf.stack([self.total_count(), self.embedding_dim])
 
     @property
     def steps_to_live(self) -> int:
-        """As EmbeddingVariable's."""
+        """Steps after which an unused key expires, by GlobalStepEvict; 0: never."""
         return self._parts[0].steps_to_live
 
     @property
     def storage_type(self) -> StorageType:
-        """As EmbeddingVariable's."""
+        """The tiers of each partition: StorageType.DRAM, or DRAM and an SSD."""
         return self._parts[0].storage_type
 
     def statistics(self) -> dict[str, tf.Tensor]:
-        """Counters of all partitions added up, as EmbeddingVariable's."""
+        """Sums of the partitions' counters by name, int64: docs/embedding_variable.md."""
         all_parts = [part.statistics() for part in self._parts]
         return {name: tf.add_n([part[name] for part in all_parts]) for name in all_parts[0]}
 
     def get_frequency(self, ids: Any) -> tf.Tensor:
-        """As EmbeddingVariable's."""
+        """Occurrences of keys in training lookups, int64 shaped like `ids`; 0 without a row."""
         return self._of_each_key(ids, EmbeddingVariable.get_frequency)
 
     def get_version(self, ids: Any) -> tf.Tensor:
-        """As EmbeddingVariable's."""
+        """Step of each key's last training lookup, int64 shaped like `ids`; -1 without a row."""
         return self._of_each_key(ids, EmbeddingVariable.get_version)
 
     def export(self) -> ExportedRows:
-        """A copy of all rows, by ascending key."""
+        """A copy of the rows of all partitions, in ascending order of their keys."""
         columns = zip(*[part.export() for part in self._parts], strict=True)
         rows = ExportedRows(*[tf.concat(column, axis=0) for column in columns])
-        order = tf.argsort(rows.keys)  # each partition is in order, but not all of them together
+        order = tf.argsort(rows.keys)  # only the rows of each partition are in order
         return ExportedRows(*[tf.gather(column, order) for column in rows])
 
     def upsert(self, keys: Any, values: Any) -> tf.Operation | None:
-        """As EmbeddingVariable's."""
+        """Sets the values of keys, and inserts missing keys without asking a filter.
+
+        Args:
+            keys: `[n]` integers; if a key occurs twice, its last row is used.
+            values: `[n, dim]` rows, converted to the dtype of the variable.
+
+        Returns:
+            The operation, in a graph.
+        """
         positions, keys_of_parts = self._partition(as_keys(keys))
         values = tf.convert_to_tensor(values, self.dtype)
         return self._group(
@@ -189,23 +205,46 @@ class PartitionedEmbeddingVariable(tf.Module):
         )
 
     def prefetch(self, keys: Any) -> tf.Operation | None:
-        """As EmbeddingVariable's."""
+        """Reads the rows of keys from the SSD into DRAM; does nothing without a tier on an SSD.
+
+        Args:
+            keys: `[n]` integers.
+
+        Returns:
+            The operation, in a graph.
+        """
         _, keys_of_parts = self._partition(as_keys(keys))
         parts = zip(self._parts, keys_of_parts, strict=True)
         return self._group(part.prefetch(part_keys) for part, part_keys in parts)
 
     def erase(self, keys: Any) -> tf.Tensor:
-        """As EmbeddingVariable's."""
+        """Removes the rows of keys, and the counts of keys that a filter has not admitted.
+
+        Args:
+            keys: `[n]` integers.
+
+        Returns:
+            Number of rows removed, int64.
+        """
         _, keys_of_parts = self._partition(as_keys(keys))
         parts = zip(self._parts, keys_of_parts, strict=True)
         return tf.add_n([part.erase(part_keys) for part, part_keys in parts])
 
     def expire(self, *args: Any, **kwargs: Any) -> tf.Tensor:
-        """As EmbeddingVariable's."""
+        """Removes rows that were not used for many steps, or whose values are small.
+
+        Args:
+            *args: `step`, `steps_to_live` and `l2_weight_threshold` of EmbeddingVariable.expire,
+                all optional.
+            **kwargs: The same by name.
+
+        Returns:
+            Number of rows removed, int64.
+        """
         return tf.add_n([part.expire(*args, **kwargs) for part in self._parts])
 
     def _partition(self, keys: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """Positions in `keys`, and keys, of each partition."""
+        """The positions in `keys` of each partition's keys, and these keys."""
         with beside_hash_tables():
             partition = raw_ops.PartitionWithPermutation(
                 input=keys,
@@ -233,11 +272,11 @@ class PartitionedEmbeddingVariable(tf.Module):
         return tf.group(*made) if made else None
 
     def as_tensor(self) -> NoReturn:
-        """Raises: there is no dense tensor of it."""
+        """Raises NotImplementedError: the variable has no dense tensor."""
         refuse_dense(self.name)
 
 
-# Without it, TensorFlow would take the object for a list.
+# Without this, TensorFlow would convert the object as a list.
 tf.register_tensor_conversion_function(
     PartitionedEmbeddingVariable, lambda value, *args, **kwargs: refuse_dense(value.name)
 )

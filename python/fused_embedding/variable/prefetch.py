@@ -1,4 +1,4 @@
-"""Fetches rows of the batches to come; `fe.data` is its face."""
+"""Prefetches the rows of the next batches; `fe.data` exports it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,24 +14,24 @@ Table = EmbeddingVariable | PartitionedEmbeddingVariable
 def prefetch_embeddings(
     ids_of: Callable[..., list[tuple[Table, Any]]], buffer_size: int = 3
 ) -> Callable[[tf.data.Dataset], tf.data.Dataset]:
-    """Reads rows that are on a disk before the step that needs them, while others run.
+    """Reads the rows of the next batches from the SSD while earlier steps run.
 
-    To be the last step of a pipeline, instead of its `prefetch`: when an element has been made, its
-    rows are on their way to DRAM. Changes no row and no element. Tables without a tier on a disk
-    are passed over.
+    Make it the last step of an input pipeline, instead of `prefetch`. It changes no row and no
+    element. Tables without a tier on an SSD are skipped.
 
     Args:
-        ids_of: Gets an element as `map` would give it, returns pairs of a table and what is looked
-            up in it: a tensor, tf.SparseTensor or tf.RaggedTensor of integers of any shape.
-        buffer_size: Elements whose rows are read at the same time, so that the disk is never idle
-            between two of them, and which are made ahead by that. All their rows should fit into
-            DRAM at once.
+        ids_of: Function that takes an element like the function of `map`, and returns pairs of a
+            table and its ids: a tensor, tf.SparseTensor or tf.RaggedTensor of integers of any
+            shape.
+        buffer_size: Number of elements whose rows are read at the same time, so that the disk is
+            not idle between two of them. As many elements are made in advance. All their rows
+            should fit into DRAM at once.
 
     Returns:
         A transformation for `tf.data.Dataset.apply`.
 
     Raises:
-        TypeError: From `apply`, for ids that are none.
+        TypeError: From `apply`, if ids are not integers.
 
     >>> table = fe.get_embedding_variable("items", embedding_dim=4)
     >>> batches = tf.data.Dataset.from_tensor_slices({"item": [[3, 4], [4, 5]]})
@@ -53,7 +53,7 @@ def prefetch_embeddings(
 
 
 def _fetch_rows(pairs: list[tuple[Table, Any]]) -> list[tf.Operation]:
-    """One op for each table; what it needs not fetch twice is in one unique."""
+    """Makes one op per table, which fetches each distinct key of the table once."""
     ids_of_table: dict[int, tuple[Table, list[tf.Tensor]]] = {}
     for table, ids in pairs:
         ids_of_table.setdefault(id(table), (table, []))[1].append(_flat_keys(ids))
@@ -71,5 +71,5 @@ def _flat_keys(ids: Any) -> tf.Tensor:
         ids = ids.flat_values
     ids = tf.convert_to_tensor(ids)
     if not ids.dtype.is_integer:
-        raise TypeError(f"ids must be integers, got {ids.dtype.name}; hash strings to ids before")
+        raise TypeError(f"ids must be integers, got {ids.dtype.name}; hash strings to ids first")
     return tf.reshape(tf.cast(ids, tf.int64), [-1])

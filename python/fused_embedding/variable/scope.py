@@ -1,4 +1,4 @@
-"""`get_embedding_variable`: EmbeddingVariables by name, as tf.compat.v1.get_variable does it."""
+"""`get_embedding_variable`: EmbeddingVariables by name, like tf.compat.v1.get_variable."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,9 +20,9 @@ from fused_embedding.variable.partitions import PartitionedEmbeddingVariable
 # Collection of all EmbeddingVariables of a graph, as in DeepRec.
 EMBEDDING_VARIABLES = "embedding_variables"
 PARTITION_STRATEGIES = ("hash", "mod_ev")
-# What a partitioner is told: a table has no number of rows, and must not look small.
+# The number of rows passed to partitioners: a table has none, and must not look small.
 _ROWS_FOR_PARTITIONERS = 2**62
-# Where a graph keeps its EmbeddingVariables by name.
+# The attribute of a graph with its EmbeddingVariables by name.
 _STORE_ATTRIBUTE = "_fused_embedding_variables"
 
 AnyEmbeddingVariable = EmbeddingVariable | PartitionedEmbeddingVariable
@@ -40,34 +40,34 @@ def get_embedding_variable(
     ev_option: EmbeddingVariableOption | None = None,
     partition_strategy: str = "hash",
 ) -> AnyEmbeddingVariable:
-    """Makes an EmbeddingVariable, or returns the one of that name.
+    """Makes an EmbeddingVariable, or returns the existing one of that name.
 
     In a graph, names, `reuse`, the default initializer and the default partitioner are those of the
-    variable scope, as for tf.compat.v1.get_variable. Eagerly each call makes a new one.
+    variable scope, as for tf.compat.v1.get_variable. Eagerly, each call makes a new variable.
 
     Args:
-        name: Its name in the variable scope.
+        name: Name in the variable scope.
         embedding_dim: Length of a row, > 0.
         key_dtype: tf.int64 or tf.int32.
         value_dtype: tf.float32, tf.float64, tf.float16 or tf.bfloat16.
         initializer: First value of a row; None: the scope's, or a truncated normal of standard
             deviation `1 / sqrt(embedding_dim)`. See docs/embedding_variable.md.
-        trainable: Whether lookups insert keys, gradient tapes watch it and it is in
+        trainable: Whether lookups insert keys, gradient tapes watch the variable and it is in
             TRAINABLE_VARIABLES.
-        collections: Further graph collections that it is added to. GLOBAL_VARIABLES is left out:
-            what TensorFlow does with that collection reads dense tensors.
+        collections: Further graph collections to add the variable to. GLOBAL_VARIABLES is ignored,
+            because TensorFlow reads the variables of that collection as dense tensors.
         partitioner: Called with the shape `[2^62, embedding_dim]`, for example
             tf.compat.v1.fixed_size_partitioner(2).
-        ev_option: Filters, expiry, bounds and more; None: none of them.
-        partition_strategy: How keys belong to partitions: "hash", or "mod_ev", DeepRec's.
+        ev_option: Filters, expiry, bounds, storage and more; None: the defaults.
+        partition_strategy: How keys are assigned to partitions: "hash", or "mod_ev", DeepRec's.
 
     Returns:
         An EmbeddingVariable; with a partitioner a PartitionedEmbeddingVariable.
 
     Raises:
-        ValueError: For a dim < 1, an unknown strategy, a name that exists or does not exist against
-            the scope's `reuse`, or that exists with other options.
-        TypeError: For other dtypes, and a dim that is no integer.
+        ValueError: For a dim < 1, an unknown strategy, a name whose existence contradicts the
+            scope's `reuse`, or an existing variable with other options.
+        TypeError: For other dtypes, and a dim that is not an integer.
         NotImplementedError: In the scope of tf.distribute.ParameterServerStrategy.
 
     >>> table = fe.get_embedding_variable("users", embedding_dim=4)
@@ -135,7 +135,7 @@ def _check(key_dtype: tf.DType, value_dtype: tf.DType, partition_strategy: str) 
 
 
 def _check_strategy(name: str) -> None:
-    """Refuses tables where they would look distributed and not be."""
+    """Refuses tables in a scope where they would look distributed but would not be."""
     strategy = tf.distribute.get_strategy()
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
         raise NotImplementedError(
@@ -185,7 +185,7 @@ def _store() -> dict[str, AnyEmbeddingVariable]:
 
 
 def _existing(full_name: str, reuse: Any) -> AnyEmbeddingVariable | None:
-    """What `full_name` names in this graph, checked against the scope's reuse."""
+    """The variable `full_name` of this graph or None, checked against the scope's reuse."""
     existing = _store().get(full_name)
     if existing is None and reuse is True:
         raise ValueError(
@@ -206,7 +206,7 @@ def _check_same(
     key_dtype: tf.DType,
     num_partitions: int | None,
 ) -> None:
-    """A variable that is asked for again must be asked for with the same options."""
+    """Checks that a variable is requested again with the same options."""
     is_partitioned = isinstance(existing, PartitionedEmbeddingVariable)
     parts = _parts(existing)
     pairs: dict[str, tuple[Any, Any]] = {
@@ -214,7 +214,7 @@ def _check_same(
         "partitions": (len(parts) if is_partitioned else None, num_partitions),
     }
     for name, value in attributes.items():
-        if name != "initializer_matrix":  # of the same initializer it is the same
+        if name != "initializer_matrix":  # the same initializer gives the same matrix
             pairs[name] = (parts[0].table_attributes[name], value)
     different = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
     if different:

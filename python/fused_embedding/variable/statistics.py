@@ -18,19 +18,25 @@ def summarize_statistics(
 ) -> list[tf.Tensor]:
     """Writes all statistics of EmbeddingVariables as scalar summaries, "NAME/STATISTIC".
 
-    Those of a tier on an SSD are written of variables that have one.
+    The statistics of a tier on an SSD are written only for variables that have one.
 
-    Eagerly and in a tf.function they go to the default writer of tf.summary. In a graph of
+    Eagerly and in a tf.function the default writer of tf.summary writes them. In a graph of
     tf.compat.v1 they become summary ops in the collection SUMMARIES, which
     MonitoredTrainingSession, Estimator and tf.compat.v1.summary.merge_all write with all others.
 
     Args:
         variables: One EmbeddingVariable, partitioned or not, or several.
-        step: As tf.summary.scalar's. Not looked at in a graph of tf.compat.v1.
-        collections: As tf.compat.v1.summary.scalar's: where its ops go; None: SUMMARIES.
+        step: The step of the summaries; None: the default step of tf.summary. Ignored in a graph
+            of tf.compat.v1.
+        collections: Graph collections to add the summary ops to, in a graph of tf.compat.v1;
+            None: SUMMARIES.
 
     Returns:
-        The summaries, as tf.summary.write or tf.compat.v1.summary.scalar returns them.
+        The results of tf.summary.write, or of tf.compat.v1.summary.scalar in a graph of
+        tf.compat.v1, one for each summary.
+
+    Raises:
+        TypeError: If a variable is not an EmbeddingVariable.
 
     >>> table = fe.get_embedding_variable("table", 4)
     >>> with tf.summary.create_file_writer("/tmp/logs").as_default():
@@ -62,10 +68,11 @@ def _statistics_of(variable: AnyEmbeddingVariable) -> dict[str, tf.Tensor]:
 
 
 def whole_variables(parts: Iterable[EmbeddingVariable]) -> list[AnyEmbeddingVariable]:
-    """The variables that these are partitions of; a partition without the others stays one.
+    """Joins partitions to whole variables; a partition without the others is returned alone.
 
     Args:
-        parts: As graphs and models keep them: those of a variable one after the other.
+        parts: EmbeddingVariables in the order of a graph or model, in which the partitions of a
+            variable are in sequence.
     """
     by_name: dict[str, list[EmbeddingVariable]] = {}
     for part in parts:
@@ -79,7 +86,7 @@ def whole_variables(parts: Iterable[EmbeddingVariable]) -> list[AnyEmbeddingVari
 
 
 def _scalar_metadata() -> Any:
-    """What tf.summary.scalar writes beside a number; that needs TensorBoard to be installed."""
+    """The metadata of tf.summary.scalar, which itself works only if TensorBoard is installed."""
     metadata = tf.compat.v1.SummaryMetadata()
     metadata.plugin_data.plugin_name = "scalars"
     metadata.data_class = 1  # DATA_CLASS_SCALAR of tensorflow/core/framework/summary.proto

@@ -6,16 +6,15 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-# The least that a table with a tier on an SSD may have in memory: what its store needs, and room
-# for rows.
+# The least memory of a table with a tier on an SSD: what its store needs, and room for some rows.
 MIN_DRAM_BYTES = 16 << 20
 
 
 class StorageType(enum.Enum):
-    """Tiers that a table lives in. This release has DRAM, and DRAM above an SSD.
+    """The tiers of a table. This release supports DRAM, and DRAM with an SSD.
 
-    `DRAM_SSD` and `SSD` are other names of DeepRec's `DRAM_SSDHASH` and `SSDHASH`, and the two mean
-    the same: rows are worked on in DRAM, and those that it has no room for are on the SSD.
+    `DRAM_SSD` and `SSD` are aliases of DeepRec's `DRAM_SSDHASH` and `SSDHASH`. All four mean the
+    same: rows are read and updated in DRAM, and the SSD holds the rows that do not fit there.
     """
 
     DRAM = "DRAM"
@@ -40,7 +39,7 @@ class StorageType(enum.Enum):
 
 
 class CacheStrategy(enum.Enum):
-    """Which row a full tier gives up: the one used longest ago, or least often."""
+    """Which row a full tier evicts or demotes: the one used longest ago, or least often."""
 
     LRU = "lru"
     LFU = "lfu"
@@ -48,18 +47,25 @@ class CacheStrategy(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class StorageOption:
-    """Where rows live: docs/storage_tiers.md.
+    """Where the rows of a table are stored: docs/storage_tiers.md.
 
     Attributes:
-        storage_type: None and StorageType.DRAM: all in memory. StorageType.DRAM_SSD, DRAM_SSDHASH,
-            SSD and SSDHASH: those that `storage_size` has no room for are on an SSD.
-        storage_path: Folder on the SSD, made if there is none: each table has its own in it. Local
-            scratch: only checkpoints outlive the process. Without an SSD it must be None.
-        storage_size: Bytes, of which the first are what a table may have in memory, at least 16
-            MiB; others are accepted, as the SSD is not limited. Without an SSD all are: a table is
-            then bounded by `EmbeddingVariableOption.max_capacity`.
-        cache_strategy: Which rows leave memory first.
-        layout: Accepted; there is one layout.
+        storage_type: None and StorageType.DRAM: all rows in memory. StorageType.DRAM_SSD,
+            DRAM_SSDHASH, SSD and SSDHASH: rows that exceed `storage_size` are on an SSD.
+        storage_path: Folder on the SSD, made if it does not exist; each table makes its own folder
+            in it. It is local scratch: only checkpoints outlive the process. Must be None without
+            an SSD.
+        storage_size: The first number is the limit of a table's memory in bytes, at least 16 MiB.
+            Further numbers are ignored, because the space on the SSD is not limited. Without an
+            SSD all numbers are ignored: `EmbeddingVariableOption.max_capacity` bounds a table.
+        cache_strategy: Which rows are demoted to the SSD first.
+        layout: Accepted and ignored: there is one layout.
+
+    Raises:
+        NotImplementedError: For a storage_type with HBM, PMEM or LevelDB.
+        ValueError: For an SSD without storage_path or with less than 16 MiB of memory, or a
+            storage_path without an SSD.
+        TypeError: If cache_strategy is not a CacheStrategy, with an SSD.
 
     >>> ssd = fe.StorageOption(fe.StorageType.DRAM_SSD, "/mnt/ssd/tables", [8 << 30])
     >>> ssd.dram_bytes >> 30
@@ -112,20 +118,20 @@ class StorageOption:
 
     @property
     def is_on_ssd(self) -> bool:
-        """Whether rows that DRAM has no room for are on an SSD."""
+        """Whether rows that do not fit in DRAM are on an SSD."""
         return self.storage_type in (StorageType.SSD, StorageType.DRAM_SSD)
 
     @property
     def dram_bytes(self) -> int:
-        """Bytes that a table may have in memory; 0: no bound."""
+        """Limit of a table's memory in bytes; 0: no bound."""
         return self.storage_size[0] if self.is_on_ssd else 0
 
 
 def storage_attributes(storage: StorageOption) -> dict[str, Any]:
-    """The attrs of the op EmbeddingVariableHandle that say where rows live.
+    """The attrs of the op EmbeddingVariableHandle for the storage of rows.
 
     Args:
-        storage: Their option.
+        storage: The option.
 
     Returns:
         Attrs by name.
@@ -138,12 +144,12 @@ def storage_attributes(storage: StorageOption) -> dict[str, Any]:
 
 
 def in_dram(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Attrs of a table like that of `attributes` with all rows in DRAM.
+    """Copies the attrs of a table, for a table with all rows in DRAM.
 
     Args:
         attributes: Attrs of the op EmbeddingVariableHandle by name.
 
     Returns:
-        Those of the copy.
+        The changed copy.
     """
     return {**attributes, **storage_attributes(StorageOption())}
