@@ -1,4 +1,4 @@
-"""The functions of `fe.feature_column`: which column they make, of ours or of TensorFlow's."""
+"""The functions of `fe.feature_column`, which make fused columns or TensorFlow's."""
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
@@ -31,21 +31,21 @@ def categorical_column_with_embedding(
 
     Every int64 is an id. Strings become ids by `tf.strings.to_hash_bucket_fast` with 2^63 - 1
     buckets, FarmHash's Fingerprint64 modulo that number: a stable function, whose ids are >= 0. In
-    a dense feature "" and -1 stand for no value.
+    a dense feature "" and -1 mean no value.
 
     Args:
-        key: Key of the feature: SparseTensor or Tensor of `dtype`.
+        key: Key of the feature, which is a SparseTensor or Tensor of `dtype`.
         dtype: tf.string or an integer type.
-        partition_num: Number of parts that the table is divided into; None: one.
-        ev_option: What the table does beside growing.
+        partition_num: Number of partitions of the table; None: unpartitioned.
+        ev_option: Options of the table: filters, expiry, bounds, storage; None: the defaults.
 
     Returns:
         A column for `embedding_column`, `shared_embedding_columns` and `shared_embeddings` of this
-        module, bare or under `tf.feature_column.weighted_categorical_column`.
+        module, bare or in `tf.feature_column.weighted_categorical_column`.
 
     Raises:
-        ValueError: If `dtype` is not one of the above, or `partition_num` < 1.
-        TypeError: If `ev_option` is something else.
+        ValueError: If `dtype` is neither tf.string nor an integer type, or `partition_num` < 1.
+        TypeError: If `ev_option` is not an `fe.EmbeddingVariableOption`.
 
     Source: DeepRec's function of this name.
 
@@ -73,20 +73,23 @@ def sequence_categorical_column_with_embedding(
     partition_num: int | None = None,
     ev_option: EmbeddingVariableOption | None = None,
 ) -> Any:
-    """`categorical_column_with_embedding` for sequences: each id keeps its step.
+    """A sequence column without a vocabulary: its embeddings are in an EmbeddingVariable.
+
+    It is `categorical_column_with_embedding` for `SequenceFeatures`: each id keeps its step.
 
     Args:
-        key: See `categorical_column_with_embedding`.
-        dtype: See there.
-        partition_num: See there.
-        ev_option: See there.
+        key: Key of the feature, which is a SparseTensor or Tensor of `dtype`.
+        dtype: tf.string or an integer type.
+        partition_num: Number of partitions of the table; None: unpartitioned.
+        ev_option: Options of the table: filters, expiry, bounds, storage; None: the defaults.
 
     Returns:
-        A column whose embedding column goes into `SequenceFeatures`.
+        A column for `embedding_column` or `shared_embeddings`, whose result `SequenceFeatures`
+        takes.
 
     Raises:
-        ValueError: See there.
-        TypeError: See there.
+        ValueError: If `dtype` is neither tf.string nor an integer type, or `partition_num` < 1.
+        TypeError: If `ev_option` is not an `fe.EmbeddingVariableOption`.
 
     Source: DeepRec's function of this name.
     """
@@ -108,8 +111,8 @@ def embedding_column(
     """A dense column that embeds the ids of a categorical column.
 
     Args:
-        categorical_column: Any categorical column of `tf.feature_column`, which gives the ids
-            `[num_rows, ...]` int64 and maybe their weights.
+        categorical_column: Any categorical column of `tf.feature_column`. It provides the ids,
+            `[num_rows, ...]` int64, and optionally their weights.
         dimension: Length of an embedding, at least 1.
         combiner: "sum", "mean" or "sqrtn" over the ids of a row.
         initializer: Initializer of the table `[num_buckets, dimension]` float32, by default a
@@ -117,22 +120,22 @@ def embedding_column(
             `categorical_column_with_embedding` see `fe.get_embedding_variable`.
         ckpt_to_load_from: Checkpoint with the first values of the table.
         tensor_name_in_ckpt: Name of the table in `ckpt_to_load_from`.
-        max_norm: Longer embeddings are scaled to this L2 norm before they are combined.
+        max_norm: Embeddings with a larger L2 norm are scaled to it before they are combined.
         trainable: Whether training changes the table.
-        use_safe_embedding_lookup: If False, ids of rank 2 are used as they are: none is pruned,
-            and a row without ids is zero.
-        do_fusion: True runs the best fused lookup that the inputs allow, "v1", "v2" or "v3" that
-            version, "check" or an `fe.FusionCheck` stock's beside it on one step in N. None and
-            False return a column of stock TensorFlow, and mean True for a column of
-            `categorical_column_with_embedding`.
+        use_safe_embedding_lookup: If False, ids of rank 2 are used without pruning, and a row
+            without ids is zero.
+        do_fusion: True: the best fused lookup that the inputs allow; "v1", "v2", "v3": that
+            version; "check" or an `fe.FusionCheck`: compared with stock's lookup on one step in N;
+            None or False: a column of stock TensorFlow (for a column of
+            `categorical_column_with_embedding` the same as True).
 
     Returns:
         A dense column whose tensor is `[num_rows, dimension]` float32.
 
     Raises:
-        ValueError: If an argument is not one of the above.
+        ValueError: If an argument does not have one of these values.
 
-    Source: `tf.feature_column.embedding_column`, which has the same other arguments.
+    Source: `tf.feature_column.embedding_column`, which has the same arguments except `do_fusion`.
 
     >>> user = tf.feature_column.categorical_column_with_hash_bucket("user", 1000)
     >>> fe.feature_column.embedding_column(user, 16, do_fusion="v2").name
@@ -171,28 +174,33 @@ def shared_embedding_columns(
     use_safe_embedding_lookup: bool = True,
     do_fusion: DoFusion = None,
 ) -> list[Any]:
-    """Dense columns for `tf.compat.v1` graphs that embed their ids with one table.
+    """Dense columns that share one embedding table, for `tf.compat.v1` graphs.
 
     Args:
         categorical_columns: Categorical columns of one type and one number of buckets.
-        dimension: See `embedding_column`.
-        combiner: See `embedding_column`.
-        initializer: See `embedding_column`.
-        shared_embedding_collection_name: Name of the table's scope and of the collection that
-            holds it, by default made from the names of the columns.
-        ckpt_to_load_from: See `embedding_column`.
-        tensor_name_in_ckpt: See `embedding_column`.
-        max_norm: See `embedding_column`.
-        trainable: See `embedding_column`.
-        use_safe_embedding_lookup: See `embedding_column`.
-        do_fusion: See `embedding_column`.
+        dimension: Length of an embedding, at least 1.
+        combiner: "sum", "mean" or "sqrtn" over the ids of a row.
+        initializer: Initializer of the table `[num_buckets, dimension]` float32, by default a
+            truncated normal of standard deviation `1 / sqrt(dimension)`.
+        shared_embedding_collection_name: Name of the table's variable scope and collection, by
+            default made from the names of the columns.
+        ckpt_to_load_from: Checkpoint with the first values of the table.
+        tensor_name_in_ckpt: Name of the table in `ckpt_to_load_from`.
+        max_norm: Embeddings with a larger L2 norm are scaled to it before they are combined.
+        trainable: Whether training changes the table.
+        use_safe_embedding_lookup: If False, ids of rank 2 are used without pruning, and a row
+            without ids is zero.
+        do_fusion: True: the best fused lookup that the inputs allow; "v1", "v2", "v3": that
+            version; "check" or an `fe.FusionCheck`: compared with stock's lookup on one step in N;
+            None or False: a column of stock TensorFlow (for columns of
+            `categorical_column_with_embedding` the same as True).
 
     Returns:
         One dense column for each categorical column, in their order.
 
     Raises:
         RuntimeError: In eager mode.
-        ValueError: If an argument is not one of the above.
+        ValueError: If an argument does not have one of these values.
 
     Source: `tf.compat.v1.feature_column.shared_embedding_columns`.
 
@@ -231,28 +239,33 @@ def shared_embeddings(
     use_safe_embedding_lookup: bool = True,
     do_fusion: DoFusion = None,
 ) -> list[Any]:
-    """Dense columns for Keras 2 layers in a graph that embed their ids with one table.
+    """Dense columns that share one embedding table, for layers of Keras 2 in a graph.
 
     Args:
         categorical_columns: Categorical columns of one type and one number of buckets.
-        dimension: See `embedding_column`.
-        combiner: See `embedding_column`.
-        initializer: See `embedding_column`.
+        dimension: Length of an embedding, at least 1.
+        combiner: "sum", "mean" or "sqrtn" over the ids of a row.
+        initializer: Initializer of the table `[num_buckets, dimension]` float32, by default a
+            truncated normal of standard deviation `1 / sqrt(dimension)`.
         shared_embedding_collection_name: Name of the table, by default made from the names of the
             columns.
-        ckpt_to_load_from: See `embedding_column`.
-        tensor_name_in_ckpt: See `embedding_column`.
-        max_norm: See `embedding_column`.
-        trainable: See `embedding_column`.
-        use_safe_embedding_lookup: See `embedding_column`.
-        do_fusion: See `embedding_column`.
+        ckpt_to_load_from: Checkpoint with the first values of the table.
+        tensor_name_in_ckpt: Name of the table in `ckpt_to_load_from`.
+        max_norm: Embeddings with a larger L2 norm are scaled to it before they are combined.
+        trainable: Whether training changes the table.
+        use_safe_embedding_lookup: If False, ids of rank 2 are used without pruning, and a row
+            without ids is zero.
+        do_fusion: True: the best fused lookup that the inputs allow; "v1", "v2", "v3": that
+            version; "check" or an `fe.FusionCheck`: compared with stock's lookup on one step in N;
+            None or False: a column of stock TensorFlow (for columns of
+            `categorical_column_with_embedding` the same as True).
 
     Returns:
         One dense column for each categorical column, in their order.
 
     Raises:
         RuntimeError: In eager mode.
-        ValueError: If an argument is not one of the above.
+        ValueError: If an argument does not have one of these values.
 
     Source: `tf.feature_column.shared_embeddings`.
 
@@ -303,17 +316,17 @@ def input_layer(
     cols_to_vars: dict[Any, Any] | None = None,
     cols_to_output_tensors: dict[Any, Any] | None = None,
 ) -> tf.Tensor:
-    """Dense inputs of feature columns, in a `tf.compat.v1` graph, by one lookup op.
+    """The dense inputs of feature columns, in a `tf.compat.v1` graph, with one lookup op.
 
-    The lookups of all embedding columns, those of stock TensorFlow too and whatever their
-    `do_fusion`, are one op and their gradients another, as `fe.nn.group_embedding_lookup_sparse`
-    has it. Variables, their names and the order of the columns are stock's.
+    One op looks up all embedding columns, and another computes their gradients, like
+    `fe.nn.group_embedding_lookup_sparse`. Columns of stock TensorFlow are included, whatever their
+    `do_fusion`. Variables, their names and the order of the columns are stock's.
 
     Args:
         features: Tensors and SparseTensors of a batch by feature key.
         feature_columns: Dense columns.
-        weight_collections: More collections for the variables.
-        trainable: Whether the variables go into TRAINABLE_VARIABLES.
+        weight_collections: Further collections to add the variables to.
+        trainable: Whether the variables are added to TRAINABLE_VARIABLES.
         cols_to_vars: If given, filled with each column's list of variables.
         cols_to_output_tensors: If given, filled with each column's tensor.
 
@@ -356,17 +369,18 @@ def linear_model(
             dense columns.
         units: Number of outputs.
         sparse_combiner: "sum", "mean" or "sqrtn" over the ids of a row.
-        weight_collections: More collections for the variables.
-        trainable: Whether the variables go into TRAINABLE_VARIABLES.
+        weight_collections: Further collections to add the variables to.
+        trainable: Whether the variables are added to TRAINABLE_VARIABLES.
         cols_to_vars: If given, filled with each column's list of variables, and `"bias"`.
-        do_fusion: See `embedding_column`; it says how the categorical columns are looked up. An
-            embedding column among `feature_columns` keeps its own.
+        do_fusion: The lookup of the categorical columns: True, "v1", "v2", "v3", "check", an
+            `fe.FusionCheck`, or None or False for stock TensorFlow's; see `embedding_column`.
+            Embedding columns in `feature_columns` keep their own.
 
     Returns:
         `[num_rows, units]` float32.
 
     Raises:
-        ValueError: If an argument is not one of the above.
+        ValueError: If an argument does not have one of these values.
 
     Source: `tf.compat.v1.feature_column.linear_model`.
 

@@ -61,18 +61,18 @@ def input_layer(
     filled: Mapping[str, dict[Any, Any] | None],
     recording: Recording = Recording.MATRICES,
 ) -> tf.Tensor:
-    """See `fused_embedding.feature_column.input_layer`.
+    """The implementation of `fused_embedding.feature_column.input_layer`.
 
     Args:
-        features: See there.
-        feature_columns: See there.
-        weight_collections: See there.
-        trainable: See there.
+        features: Tensors and SparseTensors of a batch by feature key.
+        feature_columns: Dense columns.
+        weight_collections: Further collections to add the variables to.
+        trainable: Whether the variables are added to TRAINABLE_VARIABLES.
         filled: `cols_to_vars` and `cols_to_output_tensors`.
-        recording: Which lookups to do in one op: those of all columns or of those in groups.
+        recording: Which lookups to do in one op: those of all columns, or of columns in groups.
 
     Returns:
-        See there.
+        `[num_rows, width]` float32, columns in the order of their names.
     """
     columns = fc_v1._normalize_feature_columns(feature_columns)
     original = {column: column for column in columns}
@@ -102,18 +102,18 @@ def input_layer_of_groups(
     cols_to_vars: dict[Any, Any] | None = None,
     cols_to_output_tensors: dict[Any, Any] | None = None,
 ) -> tf.Tensor:
-    """Stock's function, but that columns of `group_embedding_column_scope` are in one op.
+    """Stock's input_layer, with one lookup op for the columns of `group_embedding_column_scope`.
 
     Args:
-        features: See `fused_embedding.feature_column.input_layer`.
-        feature_columns: See there.
-        weight_collections: See there.
-        trainable: See there.
-        cols_to_vars: See there.
-        cols_to_output_tensors: See there.
+        features: Tensors and SparseTensors of a batch by feature key.
+        feature_columns: Dense columns.
+        weight_collections: Further collections to add the variables to.
+        trainable: Whether the variables are added to TRAINABLE_VARIABLES.
+        cols_to_vars: If given, filled with each column's list of variables.
+        cols_to_output_tensors: If given, filled with each column's tensor.
 
     Returns:
-        See there.
+        `[num_rows, width]` float32, columns in the order of their names.
     """
     filled = {"cols_to_vars": cols_to_vars, "cols_to_output_tensors": cols_to_output_tensors}
     return input_layer(

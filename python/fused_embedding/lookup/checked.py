@@ -1,4 +1,4 @@
-"""A fused lookup beside stock's on one step in N: the graph of `do_fusion="check"`."""
+"""The graph of `do_fusion="check"`: a fused lookup that is compared with stock's every N steps."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,9 +15,9 @@ from fused_embedding.ops.path_notes import CHECK, noted
 from fused_embedding.ops.tf_private import cond_v2
 from fused_embedding.variable.inference import is_inference
 
-Lookup = Callable[[list[Any]], tf.Tensor]  # of a table, as a list of its shards
+Lookup = Callable[[list[Any]], tf.Tensor]  # takes the list of a table's shards
 
-# Stock's, whatever tf.nn is told to mean later.
+# Stock's functions, bound before anything can replace them in tf.nn.
 _stock_safe = tf.compat.v1.nn.safe_embedding_lookup_sparse
 _stock_unsafe = tf.compat.v1.nn.embedding_lookup_sparse
 
@@ -30,21 +30,23 @@ def checked_lookup(
     options: LookupOptions,
     name: str | None,
 ) -> tf.Tensor:
-    """A fused lookup; on one step in N stock's too, and on from where they differ stock's alone.
+    """Builds a fused lookup that is compared with stock's lookup every N steps.
+
+    Once the two differ, only stock's lookup runs.
 
     Args:
-        check: How often, and what a difference is.
+        check: How often to compare, and the tolerance.
         params: The table.
         sp_ids: The ids.
-        sp_weights: Their weights, or None.
-        options: What else to do; either safe or neither pruning nor filling.
+        sp_weights: The weights of the ids, or None.
+        options: The lookup's options: `prune` and `fill_empty_row` both or neither.
         name: Name of the lookup in logs, below the current name scope.
 
     Returns:
-        Combined embeddings, as those of the fused lookup.
+        The combined embeddings of the fused lookup, or of stock's once the two differ.
 
     Raises:
-        ValueError: If stock has no such lookup.
+        ValueError: If stock TensorFlow has no lookup with these options.
     """
     shards = as_shards(params, "params")
     _check_stock_can(shards, options)
@@ -80,7 +82,7 @@ def _check_stock_can(shards: list[Any], options: LookupOptions) -> None:
 
 
 def _as_sparse_tensors(ids: Any, weights: Any) -> tuple[tf.SparseTensor, tf.SparseTensor | None]:
-    """What stock takes."""
+    """Converts ids and weights to SparseTensors, which stock requires."""
     values = weights.flat_values if isinstance(weights, tf.RaggedTensor) else weights
     ids = ids.to_sparse() if isinstance(ids, tf.RaggedTensor) else ids
     if values is None or isinstance(values, tf.SparseTensor):
@@ -97,7 +99,7 @@ def _stock_lookup(tables: list[Any], ids: Any, weights: Any, options: LookupOpti
     if options.prune:
         return _stock_safe(tables, ids, weights, default_id=options.default_id, **how)
     combined = _stock_unsafe(tables, ids, weights, **how)
-    # It ends at the last row that has an id, the fused one at the last row.
+    # Stock's result ends at the last row that has an id, the fused result at the last row.
     num_missing = tf.cast(ids.dense_shape[0], tf.int32) - tf.shape(combined)[0]
     return tf.pad(combined, [[0, num_missing], [0, 0]])
 
@@ -107,7 +109,8 @@ def _cond(
 ) -> Any:
     """tf.cond whose gradient keeps IndexedSlices, also after tf.compat.v1.disable_v2_behavior.
 
-    With a note `fe.explain` takes it for a lookup, and in any case lists none of its branches'.
+    If `note` is set, fe.explain lists this conditional as one lookup. It never lists lookups in the
+    branches.
     """
     if tf.executing_eagerly():
         return true_fn() if pred else false_fn()
@@ -116,11 +119,11 @@ def _cond(
 
 
 class _Check:
-    """One checked lookup while its graph is built.
+    """Builds the graph of one checked lookup.
 
-    The verdict on the outputs is there before the lookup itself, so a step that finds a difference
-    is already stock's. Both ways of the lookup read the table in branches of one conditional, each
-    with a gradient of slices: nothing as large as the table is ever made.
+    The outputs are compared before the lookup itself runs, so a step that finds a difference
+    already uses stock's lookup. Fused and stock lookup read the table in the branches of one
+    conditional, each with a gradient of slices, so no tensor of the table's size is made.
     """
 
     def __init__(
@@ -172,7 +175,7 @@ class _Check:
             lambda: _slices(self._fused, self._sources, output_grad),
             lambda: _slices(self._stock, self._sources, output_grad),
         )
-        # For each shard, the rows of all three under the same ids.
+        # For each shard, the rows of the three results for the same ids.
         shards = [_aligned(of_shard) for of_shard in zip(*map(_pairs, results), strict=True)]
         rows = [list(of_lookup) for of_lookup in zip(*shards, strict=True)]
         return self._record(self._monitor.record_gradients, rows, seconds)
@@ -191,7 +194,7 @@ class _Check:
 
 
 def _call(function: Callable[..., Any], inputs: list[tf.Tensor], dtype: tf.DType) -> tf.Tensor:
-    """A scalar that Python computes whenever the graph runs; without Python it would be zero."""
+    """A scalar that Python computes in each run of the graph; without Python it would be zero."""
     with noted("", CHECK):
         result = tf.numpy_function(function, inputs, dtype)
     result.set_shape([])
@@ -199,9 +202,9 @@ def _call(function: Callable[..., Any], inputs: list[tf.Tensor], dtype: tf.DType
 
 
 def _side_by_side(fused: Callable[[], Any], stock: Callable[[], Any]) -> tuple[Any, tf.Tensor]:
-    """Results of fused, stock and fused again, one after the other, and the time of the last two.
+    """Runs fused, stock and fused again; returns the results and the times of the last two.
 
-    All but the first find the rows in cache, and the memory that they need allocated.
+    The first run loads the rows into the CPU's cache and allocates memory for the other two.
     """
     first, _, end = _timed(fused, [])
     of_stock, stock_seconds, end = _timed(stock, [end])
@@ -220,9 +223,9 @@ def _timed(run: Callable[[], list[tf.Tensor]], after: list[tf.Tensor]) -> Any:
 
 
 def _slices(lookup: Lookup, sources: list[Any], output_grad: tf.Tensor) -> list[tf.Tensor]:
-    """Ids and rows of the gradient of each shard, one after the other."""
+    """The ids and rows of each shard's gradient, as a flat list."""
     with tf.GradientTape(watch_accessed_variables=False) as tape:
-        # A tensor of another graph can only be watched where it comes in.
+        # A tape can only watch the captured copy of an outer graph's tensor.
         tables = [
             tf.identity(s) if tf.is_tensor(s) and not hasattr(s, "handle") else s for s in sources
         ]
@@ -241,7 +244,7 @@ def _pairs(flat: list[tf.Tensor]) -> list[tuple[tf.Tensor, tf.Tensor]]:
 
 
 def _aligned(slices: Any) -> list[tf.Tensor]:
-    """Sums of rows of several gradients of a table, for the same ids in the same order."""
+    """Sums the rows of several gradients of a table, for the same ids in the same order."""
     unique_ids, positions = tf.unique(tf.concat([ids for ids, _ in slices], axis=0))
     num_ids = [tf.size(ids) for ids, _ in slices]
     return [
@@ -251,7 +254,7 @@ def _aligned(slices: Any) -> list[tf.Tensor]:
 
 
 def _difference(got: list[tf.Tensor], want: list[tf.Tensor]) -> tf.Tensor:
-    """Largest absolute difference; infinite where one is not a number and the other is."""
+    """Largest absolute difference; infinite if only one of two values is NaN."""
     largest = [tf.zeros([1], tf.float64)]
     for g, w in zip(got, want, strict=True):
         is_same = (g == w) | (tf.math.is_nan(g) & tf.math.is_nan(w))

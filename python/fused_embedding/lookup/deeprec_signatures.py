@@ -18,7 +18,7 @@ PartitionStrategy = Literal["div", "mod", "mod_ev", "hash"]
 
 
 def _none_if_negative(default_id: Any) -> Any:
-    """DeepRec's default_id: a negative one is none."""
+    """Converts DeepRec's default_id, in which a negative number means None."""
     return None if isinstance(default_id, numbers.Integral) and default_id < 0 else default_id
 
 
@@ -38,7 +38,7 @@ def _unsafe_options(
     prune: bool,
     fill_empty_row: bool,
 ) -> LookupOptions:
-    """Options of a lookup that is not safe by itself."""
+    """Options of a lookup whose caller chooses whether to prune and fill."""
     return make_options(
         combiner,
         max_norm,
@@ -63,29 +63,30 @@ def fused_safe_embedding_lookup_sparse(
     blocknums: Any = None,
     fusion_version: Literal["v1", "v2", "v3", "check"] | FusionCheck = BEST,
 ) -> tf.Tensor:
-    """Embeddings of sparse ids, combined row by row; empty rows and invalid ids are dealt with.
+    """Combines the embeddings of sparse ids row by row; handles empty rows and invalid ids.
 
-    Works in TF1 sessions, in `tf.function` and eagerly. Rows of `sparse_ids` may come in any order.
+    Works in TF1 sessions, in `tf.function` and eagerly. Rows of `sparse_ids` may be in any order.
 
     Args:
         embedding_weights: The table, `[num_ids, dim]`, float32, float64, float16 or bfloat16: a
-            tensor, a tf.Variable, or its shards as a list, PartitionedVariable or ShardedVariable.
-            Variables are read in place, never copied.
+            tensor, a tf.Variable, an EmbeddingVariable, or its shards as a list,
+            PartitionedVariable or ShardedVariable. Variables are read in place, never copied.
         sparse_ids: int32 or int64 ids: a SparseTensor of rank 2 or more, or a RaggedTensor of rank
             2. Ids < 0 are invalid.
         sparse_weights: Weight of each id, of the type of `sparse_ids` or a `[nnz]` tensor; None:
             all 1. Ids with a weight that is not > 0 are dropped unless `combiner` is "sum".
         combiner: "sum": sum(w e). "mean": sum(w e) / sum(w). "sqrtn": sum(w e) / sqrt(sum(w^2)).
-        default_id: Id whose embedding empty rows get; None or negative: zeros.
+        default_id: Id whose embedding an empty row gets; None or negative: zeros.
         name: Name of the op.
-        partition_strategy: How shards divide the ids: "div", "mod", "mod_ev" or "hash".
+        partition_strategy: How ids are assigned to shards: "div", "mod", "mod_ev" or "hash".
+            Ignored for an EmbeddingVariable, which has a strategy of its own.
         max_norm: L2 norm that each embedding is clipped to before it is combined; None: off.
-        prune: Whether invalid ids are dropped. Where they are not, they are an error.
-        blocknums: For dynamic-dimension variables, which do not exist yet; must be None.
-        fusion_version: "v3", which does all in one op where the table is in one piece and on the
-            device of the ids, and is "v2" elsewhere; "v2"; or the slower "v1", which reads a row
-            for each id, repeated or not. "check" or an `fe.FusionCheck`: "v3", with stock's lookup
-            beside it on one step in N.
+        prune: Whether invalid ids are dropped; if not, an id < 0 is an error.
+        blocknums: Must be None: dynamic-dimension variables are not supported.
+        fusion_version: "v3" does everything in one op if the table is unpartitioned and on the
+            device of the ids, and is the same as "v2" otherwise. "v2" reads each distinct id once.
+            "v1" is slower: it reads a row for each id, repeated or not. "check" or an
+            `fe.FusionCheck`: "v3", compared with stock's lookup on one step in N.
 
     Returns:
         `[..., dim]` combined embeddings of the table's dtype: the dense shape of `sparse_ids`
@@ -97,7 +98,7 @@ def fused_safe_embedding_lookup_sparse(
         TypeError: For ids that are not sparse, and for dtypes that are not supported.
         NotImplementedError: If `blocknums` is given.
         tf.errors.InvalidArgumentError: For an id outside the table, a row outside the dense shape,
-            or weights that are not as many as ids.
+            or a number of weights that differs from the number of ids.
 
     Source: the definition of `tf.nn.safe_embedding_lookup_sparse`.
 
@@ -142,7 +143,7 @@ def fused_embedding_lookup_sparse(
     fill_empty_row: bool = True,
     blocknums: Any = None,
 ) -> tf.Tensor:
-    """The v1 fused lookup, with DeepRec's signature. `..._v2` is the faster one.
+    """The v1 fused lookup, with DeepRec's signature. The v2 lookup is faster.
 
     Args:
         params: The table, `[num_ids, dim]`, float32, float64, float16 or bfloat16: a tensor, a
@@ -150,17 +151,17 @@ def fused_embedding_lookup_sparse(
             ShardedVariable. Variables are read in place, never copied.
         sp_ids: int32 or int64 ids: a SparseTensor of rank 2 or more, or a RaggedTensor of rank 2.
         sparse_weights: Weight of each id, of the type of `sp_ids` or a `[nnz]` tensor; None: all 1.
-        partition_strategy: How shards divide the ids: "div", "mod", "mod_ev" or "hash"; None means
-            "div".
+        partition_strategy: How ids are assigned to shards: "div", "mod", "mod_ev" or "hash"; None
+            means "div".
         name: Name of the op.
         combiner: "sum": sum(w e). "mean": sum(w e) / sum(w). "sqrtn": sum(w e) / sqrt(sum(w^2)).
             None means "mean".
         max_norm: L2 norm that each embedding is clipped to before it is combined; None: off.
-        default_id: Id whose embedding empty rows get; None or negative: zeros.
+        default_id: Id whose embedding an empty row gets; None or negative: zeros.
         prune_invalid_ids: Whether ids < 0 are dropped, and ids with a weight that is not > 0 unless
-            `combiner` is "sum". Where ids < 0 are not dropped, they are an error.
-        fill_empty_row: Whether empty rows get `default_id`. Where not, they are zero.
-        blocknums: For dynamic-dimension variables, which do not exist yet; must be None.
+            `combiner` is "sum". If not, an id < 0 is an error.
+        fill_empty_row: Whether empty rows get the embedding of `default_id`; if not, they are zero.
+        blocknums: Must be None: dynamic-dimension variables are not supported.
 
     Returns:
         `[..., dim]` combined embeddings of the table's dtype: the dense shape of `sp_ids` without
@@ -172,7 +173,7 @@ def fused_embedding_lookup_sparse(
         TypeError: For ids that are not sparse, and for dtypes that are not supported.
         NotImplementedError: If `blocknums` is given.
         tf.errors.InvalidArgumentError: For an id outside the table, a row outside the dense shape,
-            or weights that are not as many as ids.
+            or a number of weights that differs from the number of ids.
     """
     _reject_blocknums(blocknums)
     options = _unsafe_options(
@@ -205,17 +206,17 @@ def fused_embedding_lookup_sparse_v2(
             ShardedVariable. Variables are read in place, never copied.
         sp_ids: int32 or int64 ids: a SparseTensor of rank 2 or more, or a RaggedTensor of rank 2.
         sparse_weights: Weight of each id, of the type of `sp_ids` or a `[nnz]` tensor; None: all 1.
-        partition_strategy: How shards divide the ids: "div", "mod", "mod_ev" or "hash"; None means
-            "div".
+        partition_strategy: How ids are assigned to shards: "div", "mod", "mod_ev" or "hash"; None
+            means "div".
         name: Name of the op.
         combiner: "sum": sum(w e). "mean": sum(w e) / sum(w). "sqrtn": sum(w e) / sqrt(sum(w^2)).
             None means "mean".
         max_norm: L2 norm that each embedding is clipped to before it is combined; None: off.
-        default_id: Id whose embedding empty rows get; None or negative: zeros.
+        default_id: Id whose embedding an empty row gets; None or negative: zeros.
         prune: Whether ids < 0 are dropped, and ids with a weight that is not > 0 unless `combiner`
-            is "sum". Where ids < 0 are not dropped, they are an error.
-        fill_empty_row: Whether empty rows get `default_id`. Where not, they are zero.
-        blocknums: For dynamic-dimension variables, which do not exist yet; must be None.
+            is "sum". If not, an id < 0 is an error.
+        fill_empty_row: Whether empty rows get the embedding of `default_id`; if not, they are zero.
+        blocknums: Must be None: dynamic-dimension variables are not supported.
 
     Returns:
         `[..., dim]` combined embeddings of the table's dtype: the dense shape of `sp_ids` without
@@ -227,7 +228,7 @@ def fused_embedding_lookup_sparse_v2(
         TypeError: For ids that are not sparse, and for dtypes that are not supported.
         NotImplementedError: If `blocknums` is given.
         tf.errors.InvalidArgumentError: For an id outside the table, a row outside the dense shape,
-            or weights that are not as many as ids.
+            or a number of weights that differs from the number of ids.
     """
     _reject_blocknums(blocknums)
     options = _unsafe_options(
@@ -253,7 +254,7 @@ def fused_embedding_lookup_sparse_v3(
 ) -> tf.Tensor:
     """The v3 fused lookup: one op from ids to combined rows, which reads the table in place.
 
-    It is `..._v2` where the table is divided into shards or is in another task.
+    If the table is divided into shards or is in another task, the v2 lookup is used.
 
     Args:
         params: The table, `[num_ids, dim]`, float32, float64, float16 or bfloat16: a tensor, a
@@ -261,16 +262,16 @@ def fused_embedding_lookup_sparse_v3(
             ShardedVariable. Variables are read in place, never copied.
         sp_ids: int32 or int64 ids: a SparseTensor of rank 2 or more, or a RaggedTensor of rank 2.
         sparse_weights: Weight of each id, of the type of `sp_ids` or a `[nnz]` tensor; None: all 1.
-        partition_strategy: How shards divide the ids: "div", "mod", "mod_ev" or "hash"; None means
-            "div".
+        partition_strategy: How ids are assigned to shards: "div", "mod", "mod_ev" or "hash"; None
+            means "div".
         name: Name of the op.
         combiner: "sum": sum(w e). "mean": sum(w e) / sum(w). "sqrtn": sum(w e) / sqrt(sum(w^2)).
             None means "mean".
         max_norm: L2 norm that each embedding is clipped to before it is combined; None: off.
-        default_id: Id whose embedding empty rows get; None or negative: zeros.
+        default_id: Id whose embedding an empty row gets; None or negative: zeros.
         prune: Whether ids < 0 are dropped, and ids with a weight that is not > 0 unless `combiner`
-            is "sum". Where ids < 0 are not dropped, they are an error.
-        fill_empty_row: Whether empty rows get `default_id`. Where not, they are zero.
+            is "sum". If not, an id < 0 is an error.
+        fill_empty_row: Whether empty rows get the embedding of `default_id`; if not, they are zero.
 
     Returns:
         `[..., dim]` combined embeddings of the table's dtype: the dense shape of `sp_ids` without
@@ -281,7 +282,7 @@ def fused_embedding_lookup_sparse_v3(
             shards that differ.
         TypeError: For ids that are not sparse, and for dtypes that are not supported.
         tf.errors.InvalidArgumentError: For an id outside the table, a row outside the dense shape,
-            or weights that are not as many as ids.
+            or a number of weights that differs from the number of ids.
     """
     options = _unsafe_options(
         combiner, max_norm, default_id, partition_strategy, prune, fill_empty_row

@@ -1,4 +1,4 @@
-"""What `do_fusion="check"` keeps and logs: for each lookup its step, and whether it trusts us."""
+"""State and logs of `do_fusion="check"`: the step of each lookup, and whether it uses stock."""
 
 import atexit
 import dataclasses
@@ -13,28 +13,30 @@ from fused_embedding.lookup.run import BEST, LOOKUPS
 
 _logger = logging.getLogger("fused_embedding")
 
-# What `Monitor.start` returns; any other number is that of a step to be checked.
+# Results of `Monitor.start`; any other result is the number of a step to be checked.
 FUSED, STOCK = 0, -1
 
 
 @dataclasses.dataclass(frozen=True)
 class FusionCheck:
-    """A value of `do_fusion` and `fusion_version`: fused lookups that stock's are run beside.
+    """A value of `do_fusion` and `fusion_version`: compares fused lookups with stock's.
 
-    "check" is `FusionCheck()`. Lookups log through `logging.getLogger("fused_embedding")`: one line
-    for all of them at level WARNING, which Python shows by default, after their second check or at
-    the end of the process; each measurement at INFO; at ERROR that a lookup uses stock TensorFlow
-    from then on.
+    "check" means `FusionCheck()`. Lookups log through `logging.getLogger("fused_embedding")`:
+
+    * at WARNING, which Python shows by default, one line for all lookups after their second check
+      or at the end of the process;
+    * at INFO each measurement;
+    * at ERROR that a lookup uses stock TensorFlow from then on.
 
     Attributes:
-        every: A lookup is checked in its first step and every so many steps after.
-        tolerance: Largest difference that is taken for rounding, as a part of the largest absolute
-            value of stock's. Sums of float32 over the ten thousands of occurrences of one id differ
-            by 1e-5 in gradients; a wrong row or weight by more than 1e-2.
-        version: The fused lookup that is checked: "v1", "v2" or "v3", the best path.
+        every: A lookup is checked in its first step and in every `every`-th step after it.
+        tolerance: Largest difference that counts as rounding, as a fraction of the largest absolute
+            value of stock's result. In gradients, float32 sums over the ten thousands of
+            occurrences of one id differ by 1e-5; a wrong row or weight differs by more than 1e-2.
+        version: The fused lookup to check: "v1", "v2" or "v3", the best path.
 
     Raises:
-        ValueError: If `every` < 1, `tolerance` is not >= 0 or there is no such version.
+        ValueError: If `every` < 1, `tolerance` is not >= 0, or `version` is unknown.
     """
 
     every: int = 100
@@ -42,7 +44,7 @@ class FusionCheck:
     version: Literal["v1", "v2", "v3"] = BEST
 
     def describe(self) -> str:
-        """What it does, for `fe.explain`."""
+        """A description of the check for `fe.explain`."""
         return f"{self.version}, and stock beside it on one step in {self.every}"
 
     def __post_init__(self) -> None:
@@ -57,17 +59,17 @@ class FusionCheck:
 
 
 def as_check(value: Any) -> FusionCheck | None:
-    """The check that a value of `do_fusion` or `fusion_version` asks for, or None."""
+    """The check for a value of `do_fusion` or `fusion_version`, or None if it is not one."""
     if isinstance(value, FusionCheck):
         return value
     return FusionCheck() if isinstance(value, str) and value == "check" else None
 
 
 class _Summary:
-    """The one line about the lookups of a model: their first two checks, taken together.
+    """The log line that summarizes the first two checks of a model's lookups.
 
-    It is logged after the second check, or at the end of the process. The first one alone would
-    time stock's kernels while TensorFlow makes them.
+    It is logged after the second check, or at the end of the process. In the first check stock's
+    times include the creation of its kernels by TensorFlow.
     """
 
     def __init__(self) -> None:
@@ -77,12 +79,16 @@ class _Summary:
     def _clear(self) -> None:
         self._names: set[str] = set()
         self._stopped: set[str] = set()
-        self._largest = (0.0, 0.0, 0.0)  # as a part of stock's, difference, stock's
+        self._largest = (
+            0.0,
+            0.0,
+            0.0,
+        )  # difference / stock's largest value, difference, stock's largest value
         self._first_seconds = np.zeros(2)  # of the fused and of the stock lookups
         self._second_seconds = np.zeros(2)
 
     def add(self, name: str, is_first: bool, difference: float, largest: float, took: Any) -> None:
-        """Takes in a check of the lookup `name`."""
+        """Adds a check of the lookup `name`."""
         part = difference / largest if largest else difference
         with self._lock:
             self._names.add(name)
@@ -94,15 +100,15 @@ class _Summary:
                 self._second_seconds += took
 
     def stop(self, name: str) -> None:
-        """Takes in that a lookup uses stock from now on."""
+        """Records that the lookup `name` uses stock from now on."""
         with self._lock:
             self._stopped.add(name)
 
     def log(self, name: str | None = None) -> None:
-        """Logs the line, unless one has told of all checks.
+        """Logs the line, unless all checks have been logged.
 
         Args:
-            name: The lookup whose second check is over; None: the process ends.
+            name: The lookup that has finished its second check; None: the process ends.
         """
         with self._lock:
             if not self._names or name not in (None, *self._names):
@@ -130,7 +136,7 @@ class Monitor:
     """State of one checked lookup. Graphs call it from any thread, through tf.numpy_function.
 
     Attributes:
-        check: How it is checked.
+        check: The FusionCheck of the lookup.
     """
 
     def __init__(self, name: str, check: FusionCheck):
@@ -141,7 +147,7 @@ class Monitor:
         self._uses_stock = False
 
     def start(self) -> np.int64:
-        """Begins a step: `FUSED`, `STOCK`, or its number where it is to be checked."""
+        """Begins a step; returns `FUSED`, `STOCK`, or the step's number if it is to be checked."""
         with self._lock:
             self._step += 1
             step = self._step
@@ -153,24 +159,33 @@ class Monitor:
             return np.int64(FUSED if (step - 1) % self.check.every else step)
 
     def record_outputs(self, step: Any, *measured: Any) -> np.bool_:
-        """Logs a check; returns whether the lookup uses stock from now on."""
+        """Judges and logs the outputs of a checked step; see `_record` for `measured`.
+
+        Returns:
+            Whether the lookup uses stock from now on.
+        """
         return self._record("outputs", step, *measured)
 
     def record_gradients(self, step: Any, *measured: Any) -> np.bool_:
-        """As `record_outputs`."""
+        """Judges and logs the gradients of a checked step; see `_record` for `measured`.
+
+        Returns:
+            Whether the lookup uses stock from now on.
+        """
         return self._record("gradients", step, *measured)
 
     def _record(
         self, what: str, step: Any, difference: Any, between: Any, largest: Any, seconds: Any
     ) -> np.bool_:
-        """Judges a check.
+        """Judges and logs a check.
 
         Args:
-            what: What was compared.
+            what: What was compared, "outputs" or "gradients".
             step: Number of the step.
-            difference: Largest absolute difference of the fused and the stock lookup.
-            between: That of two fused lookups, one before stock's and one after it.
-            largest: Largest absolute value of stock's.
+            difference: Largest absolute difference between the fused and the stock result.
+            between: Largest absolute difference between two fused results, one from before stock's
+                lookup and one from after it.
+            largest: Largest absolute value of stock's result.
             seconds: `[2]` time of the fused and the stock lookup.
 
         Returns:
@@ -182,7 +197,7 @@ class Monitor:
         if step <= self.check.every + 1 and not between > limit:
             _summary.add(self._name, step == 1, float(difference), float(largest), seconds)
         if between > limit:
-            # Other workers write a table between two lookups; fused lookups repeat to the bit.
+            # Fused lookups repeat to the bit, so the table was written, for example by a worker.
             _logger.warning(
                 "%s were not compared: the table was written meanwhile, two fused lookups around "
                 "stock's differ by %.2g, largest value %.2g",
@@ -212,12 +227,12 @@ _monitors: dict[tuple[int, str, FusionCheck], Monitor] = {}
 
 
 def monitor_of(table: Any, name: str, check: FusionCheck) -> Monitor:
-    """The monitor of a lookup, the same one each time that it is called eagerly or traced again.
+    """The monitor of a lookup: always the same one if it is called eagerly or traced again.
 
     Args:
-        table: Its variable or tensor, as long as which the monitor lives.
-        name: Its name, with its scopes.
-        check: How it is checked.
+        table: The lookup's variable or tensor. The monitor lives as long as it does.
+        name: Name of the lookup, with its scopes.
+        check: The FusionCheck of the lookup.
 
     Returns:
         The monitor.

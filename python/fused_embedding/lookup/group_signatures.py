@@ -20,7 +20,7 @@ from fused_embedding.ops.tracing import traced_as_written
 
 
 def _for_each(values: Any, argument: str, num_columns: int) -> list[Any]:
-    """A list with an entry for each column; None: None for each."""
+    """Checks that `values` has one entry per column; None becomes a None for each column."""
     if values is None:
         return [None] * num_columns
     if not isinstance(values, list | tuple):
@@ -60,43 +60,49 @@ def group_embedding_lookup_sparse(
     default_ids: Sequence[int | None] | None = None,
     concat: bool = False,
 ) -> Any:
-    """Sparse lookups of several columns in one op, and their gradients in one.
+    """Looks up several columns of sparse ids in one op, and computes their gradients in one op.
 
-    Each column gets what `fused_safe_embedding_lookup_sparse` would give it. Columns of one op have
-    tables of one dtype, of one kind (variables or tensors) and on one device; for others there are
-    more ops. Columns that share a table share its gradient. EmbeddingVariables have an op of their
-    own. Where a table is divided into shards or is in another task, its column is looked up by
-    itself.
+    The result of each column is that of `fused_safe_embedding_lookup_sparse`. The columns of an op
+    have tables of the same dtype, kind (variables or tensors) and device; otherwise there are
+    several ops. Columns that share a table share its gradient. EmbeddingVariables have an op of
+    their own. A column whose table is divided into shards, or is in another task, is looked up
+    alone.
 
     Args:
-        params: Table of each column, `[num_ids, dim]`: a tensor, a tf.Variable, an
-            EmbeddingVariable, or its shards, as `fused_safe_embedding_lookup_sparse` takes them.
+        params: Table of each column, `[num_ids, dim]`, float32, float64, float16 or bfloat16: a
+            tensor, a tf.Variable, an EmbeddingVariable, or its shards as a list,
+            PartitionedVariable or ShardedVariable.
         sp_ids: Ids of each column, int32 or int64: a SparseTensor of rank 2 or more, or a
             RaggedTensor of rank 2. Ids < 0 are invalid.
         combiners: "sum", "mean" or "sqrtn" for each column.
-        sp_weights: Weights of each column, of the type of its ids or a `[nnz]` tensor, or None: all
-            1.
-        partition_strategy: How shards divide the ids, for all columns.
-        is_sequence: Whether to keep the ids of a row apart. Ids must have rank 2; `combiners` and
-            weights then apply to one id each. Places without an id are empty rows.
-        params_num_per_group: Most columns of one op; None: no limit. Ops run beside each other.
+        sp_weights: Weights of each column, with the type of its ids or a `[nnz]` tensor, or None:
+            all 1.
+        partition_strategy: How ids are assigned to shards, for all columns: "div", "mod", "mod_ev"
+            or "hash".
+        is_sequence: Whether to return one embedding per id instead of one per row. Ids must have
+            rank 2; `combiners` and weights then apply to single ids. Positions without an id are
+            empty rows.
+        params_num_per_group: Maximum number of columns of an op; None: no limit. Ops may run in
+            parallel.
         name: Name of the ops.
         max_norms: L2 norm that embeddings of each column are clipped to, or None: off.
-        default_ids: Id whose embedding empty rows of each column get, or None: zeros.
-        concat: Whether to return one tensor, which saves what tf.concat would copy. Ids and tables
-            must have rank 2.
+        default_ids: Id of each column whose embedding its empty rows get, or None: zeros.
+        concat: Whether to return one tensor, which saves the copy by tf.concat. Ids and tables must
+            have rank 2.
 
     Returns:
-        A list: `[..., dim]` combined embeddings of each column, in order. With `concat` a tensor,
-        `[num_rows, sum of dims]`. With `is_sequence` `[num_rows, width, dim]` embeddings of each,
-        at the row and the column of their ids; the width of ragged ids is that of the longest row.
+        A list of the combined embeddings of each column, `[..., dim]`, in order. With `concat`, a
+        tensor `[num_rows, sum of dims]`. With `is_sequence`, the embeddings of each column are
+        `[num_rows, width, dim]`, at the row and column of their ids; for ragged ids, width is the
+        length of the longest row.
 
     Raises:
         ValueError: For lists that are not as long as `params`, an unknown combiner or strategy, a
             max_norm that is not > 0, no table, or shards that differ.
         TypeError: For ids that are not sparse, and for dtypes that are not supported.
         tf.errors.InvalidArgumentError: For an id outside the table, a row outside the dense shape,
-            or weights that are not as many as ids; the message names the column.
+            or a number of weights that differs from the number of ids; the message names the
+            column.
 
     Source: DeepRec's function of this name.
 
@@ -144,7 +150,7 @@ def _check_ranks(columns: list[Column]) -> None:
 
 
 def _dense_ids(ids: Any, argument: str) -> SparseIds:
-    """Ids of a dense tensor: each is a row."""
+    """The ids of a dense tensor, each in a row of its own."""
     ids = tf.convert_to_tensor(ids)
     if ids.dtype not in (tf.int32, tf.int64):
         raise UnsupportedDtypeError(
@@ -171,21 +177,25 @@ def group_embedding_lookup(
     partition_strategy: str = "mod",
     name: str | None = None,
 ) -> list[tf.Tensor]:
-    """Lookups of dense ids of several columns in one op, and their gradients in one.
+    """Looks up several columns of dense ids in one op, and computes their gradients in one op.
 
     Args:
-        params: Table of each column, as in `group_embedding_lookup_sparse`.
+        params: Table of each column, `[num_ids, dim]`, float32, float64, float16 or bfloat16: a
+            tensor, a tf.Variable, an EmbeddingVariable, or its shards as a list,
+            PartitionedVariable or ShardedVariable.
         ids: int32 or int64 ids of each column, a tensor of any shape.
-        partition_strategy: How shards divide the ids, for all columns.
+        partition_strategy: How ids are assigned to shards, for all columns: "div", "mod", "mod_ev"
+            or "hash".
         name: Name of the ops.
 
     Returns:
-        `[..., dim]` embeddings of each column: the shape of its ids, then that of a row.
+        A list of the embeddings of each column, `[..., dim]`: the shape of its ids, then the shape
+        of a row.
 
     Raises:
-        ValueError: If there are not as many `ids` as `params`, or for an unknown strategy.
+        ValueError: If the lengths of `ids` and `params` differ, or for an unknown strategy.
         TypeError: For dtypes that are not supported.
-        tf.errors.InvalidArgumentError: For ids outside the table, also negative ones.
+        tf.errors.InvalidArgumentError: For ids outside the table, negative ids included.
 
     Source: DeepRec's function of this name; each column is `tf.nn.embedding_lookup`.
 

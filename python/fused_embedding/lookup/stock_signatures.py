@@ -1,7 +1,8 @@
-"""Stand-ins for tf.nn's sparse lookups: stock's signatures and behaviour over the fused ops.
+"""Stand-ins for tf.nn's sparse lookups: stock's signatures and behaviour with the fused ops.
 
-`fe.nn` and `fe.compat.v1.nn` export them, as `tf.nn` and `tf.compat.v1.nn` export stock's. What the
-fused ops do not have (a dtype) goes to stock, and is counted in `handed_to_stock`.
+`fe.nn` and `fe.compat.v1.nn` export them, as `tf.nn` and `tf.compat.v1.nn` export stock's. If the
+fused ops do not support an argument (a dtype), stock TensorFlow does the lookup, and
+`handed_to_stock` counts it.
 """
 
 import collections
@@ -20,7 +21,7 @@ from fused_embedding.ops.tracing import traced_as_written
 from fused_embedding.variable.embedding_variable import EmbeddingVariable
 from fused_embedding.variable.partitions import PartitionedEmbeddingVariable
 
-# Reason -> number of lookups that went to stock, in this process.
+# Reason -> number of lookups in this process that stock TensorFlow did for it.
 handed_to_stock: collections.Counter[str] = collections.Counter()
 
 
@@ -48,21 +49,21 @@ def _check_non_safe(sp_ids: Any, sp_weights: Any) -> None:
 def embedding_lookup(
     params: Any, ids: Any, max_norm: float | None = None, name: str | None = None
 ) -> tf.Tensor:
-    """As `tf.nn.embedding_lookup`, which also takes EmbeddingVariables: a row for each id.
+    """Looks up one row per id: `tf.nn.embedding_lookup` that also takes EmbeddingVariables.
 
     Args:
         params: A tensor, a variable, a list of those, a partitioned variable, or an
             EmbeddingVariable, partitioned or not. A list of all partitions of an EmbeddingVariable
-            is that variable.
+            means the whole variable.
         ids: int32 or int64 ids of any shape, or ragged.
         max_norm: L2 norm that rows are clipped to; None: off.
         name: Name of the ops.
 
     Returns:
-        The shape of `ids` with that of a row appended.
+        The rows: the shape of `ids`, then the shape of a row.
 
     Raises:
-        ValueError: If some of `params` are EmbeddingVariables that are not all partitions of one.
+        ValueError: If `params` has EmbeddingVariables, but not exactly the partitions of one.
 
     Source: `tf.nn.embedding_lookup`.
 
@@ -82,24 +83,24 @@ def embedding_lookup_v1(
     validate_indices: bool = True,
     max_norm: float | None = None,
 ) -> tf.Tensor:
-    """As `tf.compat.v1.nn.embedding_lookup`, which also takes EmbeddingVariables.
+    """Looks up one row per id: `tf.compat.v1.nn.embedding_lookup`, also with EmbeddingVariables.
 
     Args:
         params: A tensor, a variable, a list of those, a partitioned variable, or an
             EmbeddingVariable, partitioned or not. A list of all partitions of an EmbeddingVariable
-            is that variable.
+            means the whole variable.
         ids: int32 or int64 ids of any shape, or ragged.
-        partition_strategy: How shards divide the ids, "mod" or "div". EmbeddingVariables have
-            their own.
+        partition_strategy: How ids are assigned to shards, "mod" or "div". Ignored for an
+            EmbeddingVariable, which has a strategy of its own.
         name: Name of the ops.
-        validate_indices: Without effect, as stock's.
+        validate_indices: Ignored, as by stock TensorFlow.
         max_norm: L2 norm that rows are clipped to; None: off.
 
     Returns:
-        The shape of `ids` with that of a row appended.
+        The rows: the shape of `ids`, then the shape of a row.
 
     Raises:
-        ValueError: If some of `params` are EmbeddingVariables that are not all partitions of one.
+        ValueError: If `params` has EmbeddingVariables, but not exactly the partitions of one.
     """
     return tf.compat.v1.nn.embedding_lookup(
         as_one_table(params), ids, partition_strategy, name, validate_indices, max_norm
@@ -107,7 +108,7 @@ def embedding_lookup_v1(
 
 
 def as_one_table(params: Any) -> Any:
-    """A list of the partitions of an EmbeddingVariable as that variable: stock divides by ids."""
+    """Joins a list of all partitions of an EmbeddingVariable, which stock would divide by ids."""
     if not isinstance(params, list | tuple):
         return params
     if not any(isinstance(part, EmbeddingVariable) for part in params):
@@ -130,25 +131,27 @@ def embedding_lookup_sparse_v1(
     max_norm: float | None = None,
     allow_fast_lookup: bool = False,
 ) -> tf.Tensor:
-    """As `tf.compat.v1.nn.embedding_lookup_sparse`: nothing is pruned, trailing empty rows are cut.
+    """`tf.compat.v1.nn.embedding_lookup_sparse` with the fused ops.
+
+    Like stock's, it prunes no ids, and its result ends at the last row that has an id.
 
     Args:
         params: The table, `[num_ids, dim]`, float32, float64, float16 or bfloat16: a tensor, a
             tf.Variable, an EmbeddingVariable, or its shards as a list, PartitionedVariable or
             ShardedVariable. Variables are read in place, never copied.
         sp_ids: SparseTensor or RaggedTensor of int32 or int64 ids >= 0; rows non-decreasing.
-        sp_weights: Weights of the same type and indices, or None: all 1.
+        sp_weights: Weights with the type and indices of `sp_ids`; None: all 1.
         partition_strategy: "mod" or "div".
         name: Name of the op.
         combiner: "sum", "mean", "sqrtn"; None means "mean".
         max_norm: L2 norm that each embedding is clipped to; None: off.
-        allow_fast_lookup: Accepted as stock's; the fused path is always taken.
+        allow_fast_lookup: Accepted and ignored: the result is the same in stock too.
 
     Returns:
         `[last row with an id + 1, dim]` combined embeddings.
 
     Raises:
-        TypeError: If `sp_ids` is not sparse, or `sp_weights` not of the same kind.
+        TypeError: If `sp_ids` is not sparse, or `sp_weights` has another type than `sp_ids`.
         ValueError: For an unknown combiner or strategy.
         tf.errors.InvalidArgumentError: For decreasing rows and ids outside the table.
     """
@@ -193,24 +196,26 @@ def embedding_lookup_sparse(
     name: str | None = None,
     allow_fast_lookup: bool = False,
 ) -> tf.Tensor:
-    """As `tf.nn.embedding_lookup_sparse`, over the fused ops; shards are divided by "div".
+    """`tf.nn.embedding_lookup_sparse` with the fused ops; ids are assigned to shards by "div".
+
+    Like stock's, it prunes no ids, and its result ends at the last row that has an id.
 
     Args:
         params: The table, `[num_ids, dim]`, float32, float64, float16 or bfloat16: a tensor, a
             tf.Variable, an EmbeddingVariable, or its shards as a list, PartitionedVariable or
             ShardedVariable. Variables are read in place, never copied.
         sp_ids: SparseTensor or RaggedTensor of int32 or int64 ids >= 0; rows non-decreasing.
-        sp_weights: Weights of the same type and indices, or None: all 1.
+        sp_weights: Weights with the type and indices of `sp_ids`; None: all 1.
         combiner: "sum", "mean", "sqrtn"; None means "mean".
         max_norm: L2 norm that each embedding is clipped to; None: off.
         name: Name of the op.
-        allow_fast_lookup: Accepted as stock's; the fused path is always taken.
+        allow_fast_lookup: Accepted and ignored: the result is the same in stock too.
 
     Returns:
         `[last row with an id + 1, dim]` combined embeddings.
 
     Raises:
-        TypeError: If `sp_ids` is not sparse, or `sp_weights` not of the same kind.
+        TypeError: If `sp_ids` is not sparse, or `sp_weights` has another type than `sp_ids`.
         ValueError: For an unknown combiner.
         tf.errors.InvalidArgumentError: For decreasing rows and ids outside the table.
     """
@@ -231,7 +236,9 @@ def safe_embedding_lookup_sparse_v1(
     max_norm: float | None = None,
     allow_fast_lookup: bool = False,
 ) -> tf.Tensor:
-    """As `tf.compat.v1.nn.safe_embedding_lookup_sparse`, over the fused ops.
+    """`tf.compat.v1.nn.safe_embedding_lookup_sparse` with the fused ops.
+
+    It drops invalid ids and combines the embeddings of the others row by row.
 
     Args:
         embedding_weights: The table, `[num_ids, dim]`, float32, float64, float16 or bfloat16: a
@@ -242,12 +249,12 @@ def safe_embedding_lookup_sparse_v1(
         sparse_weights: Weight of each id, of the type of `sparse_ids` or a `[nnz]` tensor; None:
             all 1. Ids with a weight that is not > 0 are dropped unless `combiner` is "sum".
         combiner: "sum": sum(w e). "mean": sum(w e) / sum(w). "sqrtn": sum(w e) / sqrt(sum(w^2)).
-        default_id: Id whose embedding empty rows get; None: zeros. A negative one is no row of the
-            table: an empty row is then an error.
+        default_id: Id whose embedding an empty row gets; None: zeros. With a negative `default_id`
+            an empty row is an error.
         name: Name of the op.
         partition_strategy: "div" or "mod".
         max_norm: L2 norm that each embedding is clipped to before it is combined; None: off.
-        allow_fast_lookup: Accepted as stock's; the fused path is always taken.
+        allow_fast_lookup: Accepted and ignored: the result is the same in stock too.
 
     Returns:
         `[..., dim]` combined embeddings.
@@ -298,7 +305,9 @@ def safe_embedding_lookup_sparse(
     name: str | None = None,
     allow_fast_lookup: bool = False,
 ) -> tf.Tensor:
-    """As `tf.nn.safe_embedding_lookup_sparse`, over the fused ops; shards are divided by "div".
+    """`tf.nn.safe_embedding_lookup_sparse` with the fused ops; ids are assigned to shards by "div".
+
+    It drops invalid ids and combines the embeddings of the others row by row.
 
     Args:
         embedding_weights: The table, `[num_ids, dim]`, float32, float64, float16 or bfloat16: a
@@ -309,11 +318,11 @@ def safe_embedding_lookup_sparse(
         sparse_weights: Weight of each id, of the type of `sparse_ids` or a `[nnz]` tensor; None:
             all 1. Ids with a weight that is not > 0 are dropped unless `combiner` is "sum".
         combiner: "sum": sum(w e). "mean": sum(w e) / sum(w). "sqrtn": sum(w e) / sqrt(sum(w^2)).
-        default_id: Id whose embedding empty rows get; None: zeros. A negative one is no row of the
-            table: an empty row is then an error.
+        default_id: Id whose embedding an empty row gets; None: zeros. With a negative `default_id`
+            an empty row is an error.
         max_norm: L2 norm that each embedding is clipped to before it is combined; None: off.
         name: Name of the op.
-        allow_fast_lookup: Accepted as stock's; the fused path is always taken.
+        allow_fast_lookup: Accepted and ignored: the result is the same in stock too.
 
     Returns:
         `[..., dim]` combined embeddings.
