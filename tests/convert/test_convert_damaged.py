@@ -95,5 +95,5 @@ def test_names_of_tables(tmp_path, sources):
     tf.io.gfile.makedirs(str(tmp_path / "files"))
     np.int64([7]).tofile(tmp_path / "files/users_mht_1of1-keys")
     np.float32([1, 2]).tofile(tmp_path / "files/users_mht_1of1-values")
-    with pytest.raises(ConvertError, match=r"is a folder of tables .* leave --tables away"):
+    with pytest.raises(ConvertError, match=r"is a folder of tables .* leave out --tables"):
         convert(tmp_path / "files", "ours", ["users"])

@@ -1,4 +1,4 @@
-"""What an incremental checkpoint has changed, for those who follow a table without training it."""
+"""Reads the changes in an incremental checkpoint, for copies of a table that are not trained."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -10,37 +10,44 @@ from fused_embedding.checkpoint.object_based import FILES
 from fused_embedding.ops import raw_ops
 from fused_embedding.ops.tf_private import eager_mode
 
-_SUFFIXES = ("-files", FILES)  # of fe.train.Saver and of tf.train.Checkpoint
+_SUFFIXES = ("-files", FILES)  # those of fe.train.Saver and of tf.train.Checkpoint
 
 
 class Changes(NamedTuple):
-    """What one file of a checkpoint says of a table."""
+    """The changes of one partition of a table since the previous save.
 
-    keys: np.ndarray  # [n] int64
-    values: np.ndarray  # [n, dim], of dtype
-    removed_keys: np.ndarray  # [m] int64, without a row now; some may have had none before
-    is_full: bool  # whether `keys` are all of the table: other keys have no row
+    Attributes:
+        keys: `[n]` int64 keys whose rows are new or have changed.
+        values: `[n, dim]` their rows, in the dtype of the variable.
+        removed_keys: `[m]` int64 keys without a row now; some may have had none before.
+        is_full: Whether `keys` are all keys of the table; other keys then have no row.
+    """
+
+    keys: np.ndarray
+    values: np.ndarray
+    removed_keys: np.ndarray
+    is_full: bool
 
 
 def read_changes(
     checkpoint: str, name: str, embedding_dim: int, dtype: tf.DType = tf.float32
 ) -> Iterator[Changes]:
-    """Reads what a save of a series has changed since the save before, also inside a tf.Graph.
+    """Reads what changed from the previous save of a series to this one; works in a tf.Graph too.
 
     Args:
         checkpoint: Prefix of a checkpoint of `fe.train.Saver(incremental=True)` or
             `fe.train.IncrementalCheckpointManager`.
-        name: Of the EmbeddingVariable in it: its name, or the path of its attribute, as in
-            "model/table".
-        embedding_dim: Of the variable.
-        dtype: Of the variable.
+        name: The EmbeddingVariable in the checkpoint: its name, or the path of its attribute, such
+            as "model/table".
+        embedding_dim: Length of a row of the variable.
+        dtype: Type of the variable's values.
 
     Yields:
-        The changes of each partition. Upsert `keys`, erase `removed_keys`; where `is_full`, clear
-        the table first.
+        The changes of each partition. To apply them, upsert `keys` and erase `removed_keys`; if
+        `is_full`, clear the table first.
 
     Raises:
-        ValueError: The checkpoint has no such variable, or was not saved incrementally.
+        ValueError: If the checkpoint has no such variable, or was not saved incrementally.
     """
     for changes, _ in read_changes_and_seeds(checkpoint, name, embedding_dim, dtype):
         yield changes
@@ -49,7 +56,7 @@ def read_changes(
 def read_changes_and_seeds(
     checkpoint: str, name: str, embedding_dim: int, dtype: tf.DType
 ) -> Iterator[tuple[Changes, int]]:
-    """As `read_changes`, with the seed of the table that each partition is of."""
+    """Reads the changes of each partition like `read_changes`, and the seed of its table."""
     reader = tf.train.load_checkpoint(checkpoint)
     known = reader.get_variable_to_shape_map()
     entry = next((name + suffix for suffix in _SUFFIXES if name + suffix in known), None)
@@ -68,7 +75,7 @@ def read_changes_and_seeds(
             "fe.train.Saver(incremental=True) or fe.train.IncrementalCheckpointManager"
         )
     for suffix in files[-1]:
-        with eager_mode():  # also where a TF1 program has a graph of its own
+        with eager_mode():  # a TF1 program may have a default graph
             rows = raw_ops.EmbeddingVariableReadRows(
                 path=checkpoint + suffix.decode(), dtype=dtype, embedding_dim=embedding_dim
             )

@@ -1,4 +1,4 @@
-"""tf.train.CheckpointManager whose checkpoints hold what changed in EmbeddingVariables."""
+"""A tf.train.CheckpointManager that saves only what changed in EmbeddingVariables."""
 
 from typing import Any
 
@@ -9,10 +9,11 @@ from fused_embedding.checkpoint.series import Series
 
 
 class IncrementalCheckpointManager(tf.train.CheckpointManager):
-    """A tf.train.CheckpointManager that writes what changed in EmbeddingVariables since a save.
+    """A tf.train.CheckpointManager that saves only what changed in EmbeddingVariables.
 
-    It takes what the stock one takes, and any tf.train.Checkpoint restores what it saved. The first
-    save has all of each table, and so has each 16th after it (docs/checkpoints.md).
+    It takes the arguments of the stock manager, and any tf.train.Checkpoint restores its
+    checkpoints. The first save has all of each table, and so has each 16th save after it; the
+    others have what changed since the previous save (docs/checkpoints.md).
 
     >>> table = fe.get_embedding_variable("table", 4)
     >>> checkpoint = tf.train.Checkpoint(table=table)
@@ -26,11 +27,11 @@ class IncrementalCheckpointManager(tf.train.CheckpointManager):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Makes it.
+        """Makes the manager.
 
         Args:
-            *args: As of tf.train.CheckpointManager.
-            **kwargs: As of tf.train.CheckpointManager.
+            *args: Arguments of tf.train.CheckpointManager.
+            **kwargs: Arguments of tf.train.CheckpointManager.
 
         Raises:
             ValueError: In a TF1 graph, where only `fe.train.Saver` saves incrementally.
@@ -44,7 +45,15 @@ class IncrementalCheckpointManager(tf.train.CheckpointManager):
         self._series = Series()
 
     def save(self, *args: Any, **kwargs: Any) -> str | None:
-        """As tf.train.CheckpointManager.save."""
+        """Saves a checkpoint.
+
+        Args:
+            *args: Arguments of tf.train.CheckpointManager.save.
+            **kwargs: Arguments of tf.train.CheckpointManager.save.
+
+        Returns:
+            The prefix of the checkpoint; None if `check_interval` and the step skip this save.
+        """
         try:
             with saved_in(self._series):
                 path = super().save(*args, **kwargs)

@@ -159,6 +159,6 @@ def _warn_of_missing(var_list: Iterable[Any] | dict[str, Any]) -> None:
         if id(saveable.parts[0]) not in saved:
             logging.warning(
                 "EmbeddingVariable %r is not saved by this Saver: its var_list leaves it out. Add "
-                "it to the list, or leave var_list away",
+                "it to the list, or leave out var_list",
                 saveable.prefix,
             )

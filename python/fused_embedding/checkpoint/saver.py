@@ -1,4 +1,4 @@
-"""tf.compat.v1.train.Saver that writes tables as streams, without a copy of them in memory."""
+"""A tf.compat.v1.train.Saver that streams tables to files, without copies of them in memory."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -25,8 +25,8 @@ class _StreamedSaveable(SaveableObject):
     def __init__(self, parts: Sequence[EmbeddingVariable], name: str) -> None:
         self._parts = parts
         self._prefix = name
-        self.checkpoint: tf.Tensor | None = None  # prefix of the checkpoint: of the ops made next
-        self.continued: Continued | None = None  # by incremental saves
+        self.checkpoint: tf.Tensor | None = None  # prefix of the checkpoint, for the ops made next
+        self.continued: Continued | None = None  # set for incremental saves
         self.drawn = Drawn()
         device = parts[0].handle.device
         spec = SaveSpec(lambda: self._files, "", f"{name}-files", dtype=tf.string, device=device)
@@ -46,15 +46,15 @@ class _StreamedSaveable(SaveableObject):
 
 
 class _StreamingBuilder(BulkSaverBuilder):
-    """Tells the saveables of tables which checkpoint they are part of, and what it continues."""
+    """Sets the checkpoint of the tables' saveables, and the checkpoint that it continues."""
 
     def __init__(self, write_version: Any, is_incremental: bool) -> None:
         super().__init__(write_version)
         self._is_incremental = is_incremental
         self.continued: Continued | None = None  # placeholders of incremental saves
-        self.tag: tf.Tensor | None = None  # placeholder, where there are tables
+        self.tag: tf.Tensor | None = None  # placeholder; None without tables
         self._num_files = 0
-        self.tables: list[str] = []  # names that they are saved under
+        self.tables: list[str] = []  # names of the tables in the checkpoint
 
     def _build_internal(self, names_to_saveables: Any, **kwargs: Any) -> Any:
         if self._is_incremental:
@@ -87,7 +87,7 @@ class _StreamingBuilder(BulkSaverBuilder):
         return super()._AddShardedSaveOps(filename_tensor, per_device)
 
     def save_op(self, filename_tensor: Any, saveables: Any) -> Any:
-        # Of a shard, `filename_tensor` is not the prefix, which is known by now.
+        # For a shard `filename_tensor` is not the prefix; _AddShardedSaveOps has already set that.
         _tell([one for one in saveables if getattr(one, "checkpoint", "") is None], filename_tensor)
         return super().save_op(filename_tensor, saveables)
 
@@ -103,14 +103,14 @@ def _tell(saveables: Sequence[Any], checkpoint: tf.Tensor) -> None:
 
 
 class _SavingSession(SessionInterface):
-    """A session that draws the names of files for a Saver that saves in it."""
+    """Wraps a session of a Saver: each save in it draws the names of its files."""
 
     def __init__(
         self, session: Any, saver: Any, feed: Callable[[str, str], dict[Any, Any]]
     ) -> None:
         self._session = session
         self._prefix_name = saver.saver_def.filename_tensor_name
-        self._feed = feed  # what is fed as well, given the checkpoint's prefix and the tag
+        self._feed = feed  # returns further feeds for a checkpoint's prefix and tag
 
     @property
     def graph(self) -> tf.Graph:
@@ -129,11 +129,12 @@ class _SavingSession(SessionInterface):
 
 
 class Saver(tf.compat.v1.train.Saver):
-    """A tf.compat.v1.train.Saver that streams EmbeddingVariables into files beside the checkpoint.
+    """A tf.compat.v1.train.Saver that streams EmbeddingVariables to files beside the checkpoint.
 
-    It takes what the stock one takes, and needs a sixteenth of a table as extra memory, not copies
-    of it. The files are removed with their checkpoint. What it saved, it restores: the stock
-    Saver's checkpoints hold tables as tensors.
+    It takes the arguments of the stock Saver, except `builder`. As extra memory it needs a
+    sixteenth of a table instead of copies of it. TensorFlow removes the files with their
+    checkpoint. It restores only tables that an fe.train.Saver saved, because the stock Saver saves
+    tables as tensors.
 
     >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     ...     table = fe.get_embedding_variable("table", 4)
@@ -146,20 +147,22 @@ class Saver(tf.compat.v1.train.Saver):
     _builder: Any
 
     def __init__(self, *args: Any, incremental: bool = False, **kwargs: Any) -> None:
-        """Makes it.
+        """Makes the Saver.
 
         Args:
-            *args: As of tf.compat.v1.train.Saver.
-            incremental: Whether a checkpoint holds what changed in the tables since the one before,
-                which it continues. Each can be restored, whichever others are removed.
-            **kwargs: As of tf.compat.v1.train.Saver.
+            *args: Arguments of tf.compat.v1.train.Saver.
+            incremental: Whether a checkpoint holds only what changed in the tables since the
+                previous checkpoint, which it continues. Each checkpoint can be restored, whichever
+                others are removed.
+            **kwargs: Arguments of tf.compat.v1.train.Saver.
 
         Raises:
-            ValueError: An argument of the stock Saver that this one cannot take.
+            ValueError: For the arguments `builder` and write_version=V1, and for
+                incremental=True eagerly or together with saver_def.
         """
         if incremental and (tf.executing_eagerly() or kwargs.get("saver_def") is not None):
             raise ValueError(
-                "Saver(incremental=True) makes its own ops in a TF1 graph: leave saver_def away; "
+                "Saver(incremental=True) makes its own ops in a TF1 graph: leave out saver_def; "
                 "eagerly, use fe.train.IncrementalCheckpointManager"
             )
         self._series = Series() if incremental else None
@@ -171,13 +174,24 @@ class Saver(tf.compat.v1.train.Saver):
                 raise ValueError("fe.train.Saver writes version V2 of checkpoints, not V1")
             self._builder = _StreamingBuilder(self._write_version, self._series is not None)
         elif not isinstance(self._builder, _StreamingBuilder):
-            raise ValueError("fe.train.Saver has its own builder: leave the argument builder away")
+            raise ValueError("fe.train.Saver has its own builder: leave out the argument builder")
         super()._build(*args, **kwargs)
 
     def save(
         self, sess: Any, save_path: Any, global_step: Any = None, *args: Any, **kwargs: Any
     ) -> str | None:
-        """As tf.compat.v1.train.Saver.save; also removes files of saves that were cut off."""
+        """Saves a checkpoint, and removes files that interrupted saves left behind.
+
+        Args:
+            sess: The session with the variables.
+            save_path: Prefix of the checkpoint.
+            global_step: Number that is appended to the prefix, or None.
+            *args: Further arguments of tf.compat.v1.train.Saver.save.
+            **kwargs: Further arguments of tf.compat.v1.train.Saver.save.
+
+        Returns:
+            The prefix of the checkpoint with its number.
+        """
         tag = getattr(self._builder, "tag", None)
         if tag is None or tf.executing_eagerly() or not isinstance(sess, SessionInterface):
             return super().save(sess, save_path, global_step, *args, **kwargs)
@@ -201,16 +215,26 @@ class Saver(tf.compat.v1.train.Saver):
 
     @property
     def is_incremental(self) -> bool:
-        """Whether a checkpoint holds what changed since the one before."""
+        """Whether a checkpoint holds only what changed since the previous checkpoint."""
         return self._series is not None
 
     def restart_series(self) -> None:
-        """Lets the next save be a full one."""
+        """Makes the next save a full one."""
         if self._series is not None:
             self._series.restart()
 
     def restore(self, sess: Any, save_path: Any) -> None:
-        """As tf.compat.v1.train.Saver.restore."""
+        """Restores all variables of the Saver from a checkpoint.
+
+        Args:
+            sess: The session to restore into.
+            save_path: Prefix of a checkpoint of an fe.train.Saver.
+
+        Raises:
+            tf.errors.NotFoundError: If the checkpoint lacks a variable, or tf.compat.v1.train.Saver
+                has saved a table in it.
+            tf.errors.DataLossError: If a file of the checkpoint is damaged.
+        """
         self.restart_series()
         try:
             super().restore(sess, save_path)

@@ -12,31 +12,32 @@ Saved = TypeVar("Saved")
 
 
 def _reason(error: tf.errors.OpError) -> str:
-    """What an op said, without the places in which a graph was made."""
+    """The message of an op's error, without the lines that name places in a graph."""
     lines = [line for line in error.message.splitlines() if line.strip() and "[[" not in line]
     return lines[-1] if lines else error.message
 
 
 class Series:
-    """Saves of which each has what changed since the one before.
+    """A series of saves, each of which has what changed since the previous save.
 
-    The first has all; so has the one after MAX_LINKS of them, and any one whose table does not
-    know what changed: it was restored meanwhile, or another series has begun. What is saved is the
-    same in either case. A save counts once its checkpoint is whole, and it is told so.
+    The first save is full, and so is the save after MAX_LINKS saves. A save is also full if the
+    table cannot tell what changed, because it was restored or another series has begun. A restore
+    gives the same content in any case. A save belongs to the series once its checkpoint is
+    complete, which the caller reports by `finish`.
     """
 
     def __init__(self) -> None:
         self._prefix, self._tag = "", ""
         self._unfinished_tag = ""
-        self._num_links: dict[str, int] = {}  # by name of what is saved
+        self._num_links: dict[str, int] = {}  # by the `name` of `save`
         self._unfinished: dict[str, int] = {}
 
     def save(self, name: str, write: Callable[[Continued], Saved]) -> Saved:
-        """Writes what is to be saved next, in full where it cannot be continued.
+        """Writes the next save, in full if the series cannot be continued.
 
         Args:
-            name: Of what is saved.
-            write: Writes it; FailedPreconditionError says that it cannot be continued.
+            name: Name of what is saved, for the log.
+            write: Writes it; raises FailedPreconditionError if the series cannot be continued.
 
         Returns:
             What `write` returns.
@@ -55,15 +56,15 @@ class Series:
         return saved
 
     def begin(self, prefix: str, tag: str, continued: Continued) -> None:
-        """A checkpoint is saved.
+        """Records that the writing of a checkpoint begins.
 
         Args:
-            prefix: Of it.
-            tag: Of the names of its files (side_files.Drawn).
-            continued: What `save` wants it to continue.
+            prefix: Prefix of the checkpoint.
+            tag: Tag of its file names (side_files.Drawn).
+            continued: The checkpoint that `save` continues.
 
         Raises:
-            FailedPreconditionError: It cannot: it replaces that.
+            FailedPreconditionError: If the checkpoint would replace the one that it continues.
         """
         if continued.num_links and prefix == continued.prefix:
             raise tf.errors.FailedPreconditionError(
@@ -74,14 +75,14 @@ class Series:
         self._unfinished_tag = tag
 
     def finish(self, prefix: str) -> None:
-        """The checkpoint of that prefix, with all that was saved since the last one, is whole."""
+        """Records that the checkpoint `prefix`, with all saves since the last one, is complete."""
         self._prefix, self._tag = prefix, self._unfinished_tag
         self._num_links, self._unfinished = self._unfinished, {}
 
     def abandon(self) -> None:
-        """The checkpoint was not finished: the next save continues the one before."""
+        """Records that the checkpoint failed: the next save continues the previous checkpoint."""
         self._unfinished = {}
 
     def restart(self) -> None:
-        """The next save has all."""
+        """Makes the next save a full one."""
         self._num_links, self._unfinished = {}, {}

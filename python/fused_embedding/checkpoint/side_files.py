@@ -1,8 +1,8 @@
-"""Files beside a checkpoint that hold tables as streams.
+"""Files beside a checkpoint with the streamed content of tables.
 
-A file is `PREFIX.data-xxxxx-of-xxxxx`: TensorFlow removes what looks so together with the
-checkpoint PREFIX, and its own files have digits there. The rows of a table with a tier on an SSD
-are further files of that form, which the table's file names.
+A file is called `PREFIX.data-xxxxx-of-xxxxx`. TensorFlow removes files with such names together
+with the checkpoint PREFIX; its own files have digits instead of letters. The rows of a table with a
+tier on an SSD are in further files of that form, whose names are in the table's file.
 """
 
 import base64
@@ -19,18 +19,19 @@ from fused_embedding.variable import readiness
 from fused_embedding.variable.content import expire_before_save
 from fused_embedding.variable.embedding_variable import EmbeddingVariable
 
-_MARK = "e"  # what a name starts with: never a digit
+_MARK = "e"  # first letter of a name; must not be a digit
 _DIGITS = "abcdefghijklmnopqrstuvwxyz234567"
 TAG_SIZE = 5  # letters of Drawn.tag
 
-# Saves of a series: a restore reads all of their files.
+# Maximum number of saves in a series. A restore reads the files of all of them.
 MAX_LINKS = 16
-# Files of a tag, each in MAX_LINKS saves. Half of the names are for RocksDB's files.
+# Maximum number of files per tag, each in MAX_LINKS saves. Half of the names are reserved for
+# RocksDB's files.
 _MAX_FILES = len(_DIGITS) ** 4 // 2 // MAX_LINKS
 
 
 class Drawn(NamedTuple):
-    """Names of files that no other save gives.
+    """Randomly drawn file names, which no other save uses.
 
     With the tag "abcde", file 0 of a save is `.data-eabcd-of-eaaaa`.
     """
@@ -48,12 +49,12 @@ class Continued(NamedTuple):
 
 
 def suffix_of(name: str, index: int, link: int = 0) -> str:
-    """What follows the prefix of a checkpoint for one partition of a table, where none is drawn.
+    """The fixed suffix of the file of one partition of a table, for saves that draw no names.
 
     Args:
-        name: Of the variable in the checkpoint.
-        index: Of the partition.
-        link: Number of saves in its series that are before the one with the file.
+        name: Name of the variable in the checkpoint.
+        index: Number of the partition.
+        link: Number of earlier saves in the series of the file's save.
     """
     what = f"{name}:{index}:{link}" if link else f"{name}:{index}"
     digest = hashlib.sha256(what.encode()).digest()
@@ -62,17 +63,17 @@ def suffix_of(name: str, index: int, link: int = 0) -> str:
 
 
 def is_suffix(text: bytes) -> bool:
-    """Whether it may follow the prefix of a checkpoint for a table's file, in UTF-8."""
+    """Whether `text`, in UTF-8, can be the suffix of a table's file."""
     return re.fullmatch(rf"\.data-{_MARK}[a-z2-7]{{4}}-of-[a-z2-7]{{5}}".encode(), text) is not None
 
 
 def tag_of(suffix: str) -> str:
-    """The tag with which a suffix was drawn, if it was."""
+    """The tag of a drawn suffix."""
     return re.sub(r"\.data-.(.{4})-of-(.).{4}", r"\1\2", suffix)
 
 
 def pattern_of(tag: str) -> str:
-    """A pattern, as of glob, of the suffixes of a tag."""
+    """A glob pattern that matches the suffixes of a tag."""
     return f".data-{_MARK}{tag[:4]}-of-{tag[4:]}????"
 
 
@@ -84,20 +85,21 @@ def save(
     as_one_file: bool = False,
     drawn: Drawn = Drawn(),  # noqa: B008  # immutable
 ) -> tf.Tensor:
-    """Writes a file for each partition, after what expires is gone.
+    """Removes expired rows, then writes one file per partition.
 
     Args:
         parts: All partitions of a variable.
-        prefix: String scalar, of the checkpoint.
-        name: Of the variable in the checkpoint.
-        continued: Of an incremental save: what it continues. One of a table with a tier on an SSD
-            has all: most of it are hard links.
-        as_one_file: Whether the rows of such a table are in the one file of each partition.
-        drawn: How the files are named.
+        prefix: String scalar, prefix of the checkpoint.
+        name: Name of the variable in the checkpoint.
+        continued: For an incremental save, the checkpoint that it continues. Ignored for a table
+            with a tier on an SSD, which is saved whole, mostly as hard links.
+        as_one_file: Whether the rows of a table with a tier on an SSD are in the one file of each
+            partition.
+        drawn: The names of the files.
 
     Returns:
-        `[p]` strings, what comes after the prefix; `[k, p]` of the k saves of a series. Once it is
-        there, the files are.
+        Strings `[p]`, the suffixes of the files; `[k, p]` for a series of k saves. The files exist
+        once the tensor is computed.
     """
     is_series = continued is not None
     if parts[0].option.storage_option.is_on_ssd:
@@ -119,9 +121,9 @@ def save(
 class _Files(NamedTuple):
     """The files of one partition."""
 
-    prefix: tf.Tensor  # of the checkpoint
-    suffixes: tf.Tensor  # `[k]`, of each save of its series
-    older_paths: tf.Tensor | None  # `[k - 1]`, in the checkpoint that it continues
+    prefix: tf.Tensor  # prefix of the checkpoint
+    suffixes: tf.Tensor  # `[k]`, one per save of the series
+    older_paths: tf.Tensor | None  # `[k - 1]` paths in the checkpoint that is continued
 
 
 def _suffixes(name: str, num_parts: int, num_links: int, drawn: Drawn) -> tf.Tensor:
@@ -136,19 +138,21 @@ def _suffixes(name: str, num_parts: int, num_links: int, drawn: Drawn) -> tf.Ten
         )
     numbers = [[(drawn.first + index) * MAX_LINKS + link for index in parts] for link in links]
     ends = tf.constant([[_letters(number) for number in of_link] for of_link in numbers])
-    tag = tf.strings.join([drawn.tag, "-" * TAG_SIZE])  # there is a letter where it is ""
+    tag = tf.strings.join(
+        [drawn.tag, "-" * TAG_SIZE]
+    )  # substr below needs a letter even if the tag is ""
     start, middle = tf.strings.substr(tag, 0, TAG_SIZE - 1), tf.strings.substr(tag, TAG_SIZE - 1, 1)
     names = tf.strings.join([f".data-{_MARK}", start, "-of-", middle, ends])
     return tf.where(tf.equal(drawn.tag, ""), fixed, names)
 
 
 def _letters(number: int) -> str:
-    """Four digits to the base 32."""
+    """A number as four digits in base 32."""
     return "".join(_DIGITS[number >> shift & 31] for shift in (15, 10, 5, 0))
 
 
 def _older_paths(name: str, num_parts: int, continued: Continued, drawn: Drawn) -> tf.Tensor:
-    """`[num_links, num_parts]` files of the checkpoint that is continued."""
+    """`[num_links, num_parts]` paths of the files of the checkpoint that is continued."""
     older = _suffixes(name, num_parts, MAX_LINKS, drawn._replace(tag=continued.tag))
     return tf.strings.join([continued.prefix, older[: continued.num_links]])
 
@@ -171,16 +175,16 @@ def _save_part(part: EmbeddingVariable, files: _Files, as_one_file: bool) -> tf.
 def restore(
     parts: Sequence[EmbeddingVariable], prefix: tf.Tensor, suffixes: tf.Tensor
 ) -> list[tf.Operation]:
-    """Replaces the content of all partitions by that of files; each keeps its keys.
+    """Replaces the content of all partitions by that of files; each loads the keys that it owns.
 
     Args:
         parts: All partitions of a variable, or one that was saved alone.
-        prefix: String scalar, of the checkpoint.
-        suffixes: `[p]` or `[k, p]` strings that `save` returned; p may differ from the number of
+        prefix: String scalar, prefix of the checkpoint.
+        suffixes: The result of `save`, strings `[p]` or `[k, p]`; p may differ from the number of
             partitions.
 
     Returns:
-        The operations; none eagerly.
+        The operations, in a graph; an empty list eagerly.
     """
     paths = tf.strings.join([prefix, suffixes])
     operations = []
@@ -199,7 +203,7 @@ def restore(
 
 
 def eager_value(prefix: Any) -> str | None:
-    """The prefix as a string; None where it is known when the graph runs."""
+    """The prefix as a string; None if it is known only when the graph runs."""
     if isinstance(prefix, str):
         return prefix
     return prefix.numpy().decode() if hasattr(prefix, "numpy") else None

@@ -198,7 +198,7 @@ def _rows(name: str, shards: list[_Shard]) -> tuple[np.ndarray, np.ndarray]:
     if len(dims) > 1:
         raise ConvertError(f"shards of table {name!r} have different dims: {dims}")
     if not filled:
-        raise ConvertError(f"table {name!r} has no keys, and so no dim: take its files away")
+        raise ConvertError(f"table {name!r} has no keys, and so no dim: remove its files")
     return np.concatenate(keys), np.concatenate(filled)
 
 

@@ -47,7 +47,7 @@ def open_source(
         if dense_names:
             raise ConvertError(
                 f"--tables names variables of a checkpoint, but {path!r} is a folder of tables of "
-                "recommenders-addons: leave --tables away"
+                "recommenders-addons: leave out --tables"
             )
         return Source(_checked(path, recommenders_addons.find_files(path, accumulator).tables))
     bundle = Bundle(path)

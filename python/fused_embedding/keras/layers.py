@@ -1,4 +1,4 @@
-"""Keras layers that look ids up with fe.nn, in ordinary weights or in an EmbeddingVariable."""
+"""Keras layers that look up ids with fe.nn, in ordinary weights or in an EmbeddingVariable."""
 
 import functools
 from types import SimpleNamespace
@@ -13,33 +13,33 @@ from fused_embedding.lookup.options import make_options
 
 
 def _kind(ids: Any) -> str:
-    """What ids, or their weights, are: they must be of one kind."""
+    """The kind of ids or of their weights, which must be the same, for errors."""
     if isinstance(ids, tf.SparseTensor):
         return "SparseTensor"
     return "RaggedTensor" if isinstance(ids, tf.RaggedTensor) else "dense tensor"
 
 
 class _Embedding(TableLayer):
-    """Embeddings of ids: keras.layers.Embedding, over ordinary weights or over a table.
+    """Embeddings of ids: keras.layers.Embedding with ordinary weights or an EmbeddingVariable.
 
     `Embedding(1000, 16)` has 1000 rows. `Embedding(output_dim=16)` has an EmbeddingVariable: any
-    int64 is an id. With training=False, a table is not changed; ids without a row read their first
-    value.
+    int64 is an id. With training=False, a table does not change, and ids without a row read their
+    first value.
 
-    Call it with int32 or int64 ids: a dense tensor of any shape, a RaggedTensor, or a SparseTensor,
-    whose places without an id read id 0, as in stock.
+    Call it with int32 or int64 ids: a dense tensor of any shape, a RaggedTensor, or a SparseTensor.
+    Positions of a SparseTensor without an id read id 0, as in stock.
 
     Args:
         input_dim: Number of rows; None: an EmbeddingVariable.
         output_dim: Length of a row.
-        embeddings_initializer: First values, as of keras.layers.Embedding; None: its "uniform",
-            and for a table that of fe.get_embedding_variable.
-        embeddings_regularizer: As of keras.layers.Embedding; not for a table.
-        embeddings_constraint: As of keras.layers.Embedding; not for a table.
-        ev_option: fe.EmbeddingVariableOption: filters, expiry, bounds. With one the layer has an
-            EmbeddingVariable, whatever `input_dim` is.
-        mask_zero: Whether later layers skip the places of id 0.
-        **kwargs: As of keras.layers.Layer.
+        embeddings_initializer: Initializer of the rows; None: "uniform" of keras.layers.Embedding,
+            or the default of fe.get_embedding_variable for a table.
+        embeddings_regularizer: Regularizer of the weights; cannot be used with a table.
+        embeddings_constraint: Constraint of the weights; cannot be used with a table.
+        ev_option: fe.EmbeddingVariableOption: filters, expiry, bounds. With an option the layer has
+            an EmbeddingVariable, whatever `input_dim` is.
+        mask_zero: Whether later layers skip the positions of id 0.
+        **kwargs: Arguments of keras.layers.Layer, such as `name` and `dtype`.
     """
 
     supports_masking: bool
@@ -57,14 +57,15 @@ class _Embedding(TableLayer):
         self.supports_masking = mask_zero
 
     def call(self, inputs: Any, training: Any = None) -> Any:
-        """Looks ids up.
+        """Looks up ids.
 
         Args:
-            inputs: `[...]` ids.
-            training: False: a table is not changed; nor is it by a layer that is not trainable.
+            inputs: `[...]` int32 or int64 ids.
+            training: If False, a table does not change. A layer that is not trainable never changes
+                it.
 
         Returns:
-            `[..., dim]`; of ragged ids ragged.
+            `[..., output_dim]` rows; ragged for ragged ids.
         """
         ids = self._checked_ids(inputs)
         with self._reading(training):
@@ -83,14 +84,14 @@ class _Embedding(TableLayer):
         return group_signatures.group_embedding_lookup([self._params], [ids])[0]
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
-        """Where ids are not 0, if `mask_zero` is set.
+        """The mask of ids that are not 0, if `mask_zero` is set.
 
         Args:
             inputs: Ids.
-            mask: Not looked at.
+            mask: Ignored.
 
         Returns:
-            Booleans of their shape, or None.
+            Booleans of the shape of `inputs`, or None without `mask_zero`.
         """
         if not self.mask_zero:
             return None
@@ -103,17 +104,17 @@ class _Embedding(TableLayer):
             input_shape: Shape of the ids.
 
         Returns:
-            That with `output_dim` appended.
+            The shape of the ids with `output_dim` appended.
         """
         return (*input_shape, self.output_dim)
 
     def compute_output_spec(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """As of the base class; ragged for ragged ids.
+        """The symbolic result of `call`; ragged for ragged ids.
 
         Args:
             inputs: Symbolic ids.
-            *args: As of call.
-            **kwargs: As of call.
+            *args: Further arguments of `call`.
+            **kwargs: Further arguments of `call`.
 
         Returns:
             A KerasTensor.
@@ -124,7 +125,7 @@ class _Embedding(TableLayer):
         return self._keras.KerasTensor(spec.shape, dtype=spec.dtype, ragged=True)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments.
+        """The arguments of the constructor, for serialization.
 
         Returns:
             A dictionary.
@@ -133,29 +134,29 @@ class _Embedding(TableLayer):
 
 
 class _EmbeddingBag(TableLayer):
-    """Embeddings of the ids of a row, combined: tf.nn.safe_embedding_lookup_sparse as a layer.
+    """Combines the embeddings of each row's ids: tf.nn.safe_embedding_lookup_sparse as a layer.
 
     `EmbeddingBag(1000, 16)` has 1000 rows. `EmbeddingBag(output_dim=16)` has an EmbeddingVariable:
-    any id >= 0 has a row. With training=False, a table is not changed; ids without a row read
+    any id >= 0 has a row. With training=False, a table does not change, and ids without a row read
     their first value.
 
     Call it with int32 or int64 ids: a SparseTensor, a RaggedTensor of rank 2, or a dense tensor
-    `[..., ids in a row]`; ids < 0 are padding. Weights of the ids, if any, are of the same kind and
-    shape: `layer(ids, weights=weights)`.
+    `[..., ids in a row]`; ids < 0 are padding. Weights of the ids are optional, and have the same
+    tensor type and shape as the ids: `layer(ids, weights=weights)`.
 
     Args:
         input_dim: Number of rows; None: an EmbeddingVariable.
         output_dim: Length of a row.
         combiner: "sum": sum(w e). "mean": sum(w e) / sum(w). "sqrtn": sum(w e) / sqrt(sum(w^2)).
-        embeddings_initializer: First values, as of keras.layers.Embedding; None: its "uniform",
-            and for a table that of fe.get_embedding_variable.
-        embeddings_regularizer: As of keras.layers.Embedding; not for a table.
-        embeddings_constraint: As of keras.layers.Embedding; not for a table.
-        ev_option: fe.EmbeddingVariableOption: filters, expiry, bounds. With one the layer has an
-            EmbeddingVariable, whatever `input_dim` is.
+        embeddings_initializer: Initializer of the rows; None: "uniform" of keras.layers.Embedding,
+            or the default of fe.get_embedding_variable for a table.
+        embeddings_regularizer: Regularizer of the weights; cannot be used with a table.
+        embeddings_constraint: Constraint of the weights; cannot be used with a table.
+        ev_option: fe.EmbeddingVariableOption: filters, expiry, bounds. With an option the layer has
+            an EmbeddingVariable, whatever `input_dim` is.
         max_norm: L2 norm that each embedding is clipped to before it is combined.
-        default_id: Id whose embedding rows without ids get; None: zeros.
-        **kwargs: As of keras.layers.Layer.
+        default_id: Id whose embedding a row without ids gets; None: zeros.
+        **kwargs: Arguments of keras.layers.Layer, such as `name` and `dtype`.
     """
 
     def __init__(
@@ -175,16 +176,17 @@ class _EmbeddingBag(TableLayer):
         self.default_id = options.default_id
 
     def call(self, inputs: Any, weights: Any = None, training: Any = None) -> tf.Tensor:
-        """Looks ids up and combines those of a row.
+        """Looks up ids and combines the embeddings of each row.
 
         Args:
-            inputs: `[..., ids in a row]` ids.
-            weights: Weight of each id, of the kind and shape of `inputs`; None: all 1. Ids with a
-                weight that is not > 0 are dropped unless the combiner is "sum".
-            training: False: a table is not changed; nor is it by a layer that is not trainable.
+            inputs: `[..., ids in a row]` int32 or int64 ids.
+            weights: Weight of each id, with the tensor type and shape of `inputs`; None: all 1. Ids
+                with a weight that is not > 0 are dropped unless the combiner is "sum".
+            training: If False, a table does not change. A layer that is not trainable never changes
+                it.
 
         Returns:
-            `[..., dim]`.
+            `[..., output_dim]` combined embeddings.
         """
         ids = self._checked_ids(inputs)
         if weights is not None:
@@ -207,7 +209,7 @@ class _EmbeddingBag(TableLayer):
         return tf.cast(rows, self.compute_dtype)
 
     def _as_ragged(self, ids: tf.Tensor) -> tf.RaggedTensor:
-        """Dense ids as rows of one length, for a lookup that knows no others and prunes padding."""
+        """Dense ids as ragged rows of one length, for the lookup, which then prunes the padding."""
         if ids.shape.rank is None or ids.shape.rank < 2:
             raise ValueError(
                 f"the layer {self.name!r} was called with ids of shape {ids.shape}, but "
@@ -237,12 +239,12 @@ class _EmbeddingBag(TableLayer):
             input_shape: Shape of the ids.
 
         Returns:
-            That with `output_dim` in the place of the last dimension.
+            The shape of the ids with `output_dim` as the last dimension.
         """
         return (*tuple(input_shape)[:-1], self.output_dim)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments.
+        """The arguments of the constructor, for serialization.
 
         Returns:
             A dictionary.
@@ -257,7 +259,7 @@ class _EmbeddingBag(TableLayer):
 
 @functools.cache
 def layer_classes(keras: Any) -> SimpleNamespace:
-    """The layers of a Keras, registered with it."""
+    """The layer classes for a Keras module, registered with it."""
     as_serializable = keras.saving.register_keras_serializable(package=PACKAGE)
     attributes = {
         "__module__": __name__,
@@ -279,16 +281,17 @@ _MIXINS: dict[str, Any] = {"Embedding": _Embedding, "EmbeddingBag": _EmbeddingBa
 
 
 def fused_layers(keras: Any = None) -> SimpleNamespace:
-    """The layers of one Keras that look up with fe.nn: docs/training.md#layers.
+    """The layers of this package for one Keras module: docs/training.md#layers.
 
-    A Keras that was imported before this package knows them: it loads models that were saved with
-    them. Call this before a model is loaded by a Keras that was imported later.
+    A Keras that was imported before this package can load models that were saved with these layers.
+    For a Keras that was imported later, call this function before loading such a model.
 
     Args:
-        keras: The module whose layers it is for: keras, tf_keras, tf.keras; None: tf.keras.
+        keras: The module that the layers are for: keras, tf_keras, tf.keras; None: tf.keras.
 
     Returns:
-        Embedding and EmbeddingBag. `fe.keras.layers` has those for tf.keras.
+        A namespace with the classes Embedding and EmbeddingBag. `fe.keras.layers` has those for
+        tf.keras.
 
     >>> layer = fe.keras.fused_layers().EmbeddingBag(output_dim=4, combiner="sum")
     >>> layer(tf.constant([[7, 1 << 60], [7, -1]])).shape
@@ -300,10 +303,10 @@ def fused_layers(keras: Any = None) -> SimpleNamespace:
 
 
 def embedding_layer(keras: Any = None) -> Any:
-    """The first name of layers over an EmbeddingVariable; `fused_layers` has more.
+    """Makes layers with an EmbeddingVariable; an older name of what `fused_layers` provides.
 
     Args:
-        keras: As of `fused_layers`.
+        keras: The module that the layers are for: keras, tf_keras, tf.keras; None: tf.keras.
 
     Returns:
         `make(output_dim, combiner=None, *, initializer=None, **options)`, which makes an Embedding,
@@ -321,7 +324,7 @@ def embedding_layer(keras: Any = None) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    """Those of tf.keras, which is imported when the first of them is asked for."""
+    """The layers for tf.keras, which is imported when the first of them is used."""
     if name not in _MIXINS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(fused_layers(), name)

@@ -85,7 +85,7 @@ def _writes(model: Any) -> Callable[[tf.Tensor], Any]:
     if not tables:
         raise ValueError(
             f"the model {model.name!r} has no EmbeddingVariable to write statistics of; give it a "
-            "layer of fe.keras.embedding_layer(), or leave the callback away"
+            "layer of fe.keras.embedding_layer(), or leave out the callback"
         )
     # As one function: hundreds of eager ops would take a millisecond for each table.
     return tf.function(lambda step: summarize_statistics(tables, step))

@@ -49,7 +49,7 @@ class StatisticsHook(tf.compat.v1.train.SessionRunHook):
         if not tables:
             raise ValueError(
                 "StatisticsHook needs an EmbeddingVariable, and the graph has none; make one with "
-                "fe.get_embedding_variable, or leave the hook away"
+                "fe.get_embedding_variable, or leave out the hook"
             )
         # In no collection: the program's own summaries would be written with them.
         summary_op = tf.compat.v1.summary.merge(summarize_statistics(tables, collections=()))
