@@ -1,8 +1,8 @@
 """`DenseFeatures` of Keras 2 with the lookups of all its columns in one op.
 
-As in `_tf_input_layer`, Keras's own `call` runs, on what has the columns for their recording and
-does the lookups when Keras concatenates the outputs. All else, variables, names, checkpoints and
-the configuration, is inherited.
+As in `input_layer.py`, Keras's own `call` runs, on an object that records the lookups of the
+columns and executes them when Keras concatenates the outputs. Variables, names, checkpoints and the
+configuration are inherited.
 """
 
 import functools
@@ -19,7 +19,7 @@ from fused_embedding.lookup.group import Column
 
 
 class _StateManager:
-    """A layer's, which knows the columns as the layer was given them."""
+    """A layer's state manager, which looks up variables by the columns that the user passed."""
 
     def __init__(self, stock: Any, original: dict[Any, Any]):
         self._stock = stock
@@ -33,7 +33,7 @@ class _StateManager:
 
 
 class _Call:
-    """Stands for the layer in one run of Keras's `call`."""
+    """Replaces the layer in one run of Keras's `call`."""
 
     def __init__(self, layer: Any, needs_each: bool):
         self._layer = layer
@@ -66,14 +66,14 @@ def _keras_2() -> Any:
 
 
 class _DenseFeatures:
-    """A layer that concatenates feature columns, the embeddings looked up by one op.
+    """A layer that concatenates feature columns, and looks up all embeddings by one op.
 
-    In all else it is DenseFeatures of Keras 2, tf.keras in TensorFlow 2.15 and tf_keras later:
-    arguments, variables and their names, checkpoints, the order of columns. All columns are
-    looked up by one op and have their gradients in another, stock ones and whatever their
-    `do_fusion`, as fe.nn.group_embedding_lookup_sparse has it.
+    Otherwise it is DenseFeatures of Keras 2 (tf.keras in TensorFlow 2.15, tf_keras later):
+    arguments, variables and their names, checkpoints, the order of columns. One op looks up all
+    embedding columns, and another computes their gradients, like
+    fe.nn.group_embedding_lookup_sparse. Stock columns are included, whatever their `do_fusion`.
 
-    A saved Keras model with it loads once this class has been named.
+    To load a saved Keras model with this layer, name this class first.
 
     >>> user = tf.feature_column.categorical_column_with_hash_bucket("user", 1000)
     >>> layer = fe.feature_column.DenseFeatures([tf.feature_column.embedding_column(user, 4)])
@@ -92,7 +92,7 @@ class _DenseFeatures:
         Args:
             features: Tensors and SparseTensors of a batch by feature key.
             cols_to_output_tensors: If given, filled with each column's tensor.
-            training: Whether the model trains; None: as Keras has it.
+            training: Whether the model trains; None: Keras's learning phase.
 
         Returns:
             `[num_rows, width]` float32, columns in the order of their names.
@@ -102,7 +102,7 @@ class _DenseFeatures:
         run = _Call(self, needs_each=cols_to_output_tensors is not None)
         ours: dict[Any, Any] | None = None if cols_to_output_tensors is None else {}
         with mode_of_keras(self._state_manager, training), recording_lookups():
-            # Keras's own, not of this layer but of what stands for it.
+            # Keras's own call, on the replacement of this layer.
             result = self._keras.layers.DenseFeatures.call(run, features, ours, training)
         for column, output in (ours or {}).items():
             cols_to_output_tensors[run.original[column]] = run.outputs.tensor(output)
@@ -117,7 +117,7 @@ def dense_features() -> Any:
         A subclass of DenseFeatures of the Keras 2 that is installed.
 
     Raises:
-        ImportError: If none is.
+        ImportError: If no Keras 2 is installed.
     """
     keras = _keras_2()
     attributes = {

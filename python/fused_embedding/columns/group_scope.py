@@ -1,4 +1,4 @@
-"""Scopes in which feature columns are made that shall be looked up together."""
+"""Scopes for feature columns that are to be looked up together."""
 
 import contextvars
 import itertools
@@ -10,7 +10,7 @@ _numbers = itertools.count()
 
 
 class GroupScope:
-    """What `group_embedding_column_scope` returns: `with scope:`.
+    """The context manager that `group_embedding_column_scope` returns.
 
     Attributes:
         name: Name of the group.
@@ -34,21 +34,23 @@ class GroupScope:
 
 
 def group_embedding_column_scope(name: str | None = None) -> GroupScope:
-    """A context whose embedding columns are looked up together: by one op, and one for gradients.
+    """A context whose embedding columns are looked up by one op, with one op for their gradients.
 
-    It is for `embedding_column`, `shared_embedding_columns` and `shared_embeddings` of this module.
-    A column keeps its combiner, weights and max_norm. Inside, `do_fusion=False` makes a stock
-    column that is in no group; any other `do_fusion` stands for the group's lookup. What one op can
-    do is said at `fe.nn.group_embedding_lookup_sparse`; other columns are looked up beside it.
+    It applies to `embedding_column`, `shared_embedding_columns` and `shared_embeddings` of this
+    module. A column keeps its combiner, weights and max_norm. In the scope, `do_fusion=False` makes
+    a stock column that is in no group; any other `do_fusion` selects the group's lookup.
+    `fe.nn.group_embedding_lookup_sparse` describes which columns one op can look up; other columns
+    have ops of their own.
 
-    One op does the columns of a group that are in one layer: in the Keras 2 layers `DenseFeatures`
-    and `SequenceFeatures`, in `input_layer` of DeepRec programs (`fe.compat.deeprec`), and in
-    `input_layer` and `DenseFeatures` of this module, which have one op for all columns anyway.
-    `tf.compat.v1.feature_column.input_layer` makes the table of a column when it comes to
-    that column, so there each column has an op of its own, do_fusion="v3".
+    One op looks up the columns of a group that are in one layer: in the Keras 2 layers
+    `DenseFeatures` and `SequenceFeatures`, in `input_layer` of DeepRec programs
+    (`fe.compat.deeprec`), and in `input_layer` and `DenseFeatures` of this module, which have one
+    op for all columns in any case. `tf.compat.v1.feature_column.input_layer` makes the table of a
+    column only when it builds that column, so there each column has an op of its own, as with
+    do_fusion="v3".
 
     Args:
-        name: Name of the group; None: one that is not taken. Columns of two scopes of one name are
+        name: Name of the group; None: an unused name. Columns of two scopes with the same name are
             in one group.
 
     Returns:
@@ -56,7 +58,7 @@ def group_embedding_column_scope(name: str | None = None) -> GroupScope:
 
     Raises:
         TypeError: If `name` is not a string.
-        ValueError: If `name` is empty; when it is entered inside another scope.
+        ValueError: If `name` is empty, or the scope is entered inside another scope.
 
     Source: DeepRec's function of this name.
 

@@ -70,7 +70,7 @@ class Installation:
 def install() -> Installation:
     """Adds DeepRec's names to tf.compat.v1 and to the modules that DeepRec programs import.
 
-    In the whole process, for all threads. Installing again changes nothing.
+    It applies to the whole process and all threads. Installing again changes nothing.
 
     Returns:
         A context manager that uninstalls.
@@ -91,7 +91,7 @@ def install() -> Installation:
 
 
 def uninstall() -> None:
-    """Takes back what `install` did; does nothing where it is not installed."""
+    """Undoes `install`; does nothing if it is not installed."""
     while _changes:
         _changes.pop().undo()
 
@@ -101,7 +101,7 @@ def _set(owner: Any, name: str, value: Any) -> None:
         _changes.append(_Change(owner, name, owner.get(name, _MISSING)))
         owner[name] = value
     else:
-        # Not getattr: tf.compat.v1 loads some names when they are first asked for.
+        # Not getattr: tf.compat.v1 loads some names when they are first used.
         _changes.append(_Change(owner, name, vars(owner).get(name, _MISSING)))
         setattr(owner, name, value)
 
@@ -199,27 +199,30 @@ def get_embedding_variable(
     """`fe.get_embedding_variable` with DeepRec's signature.
 
     Args:
-        name: See `fe.get_embedding_variable`, as for all that is not here.
-        embedding_dim: See there.
-        key_dtype: See there.
-        value_dtype: See there; None: tf.float32.
-        initializer: See there.
+        name: Name in the variable scope.
+        embedding_dim: Length of a row, > 0.
+        key_dtype: tf.int64 or tf.int32.
+        value_dtype: tf.float32, tf.float64, tf.float16 or tf.bfloat16; None: tf.float32.
+        initializer: First value of a row; None: the scope's, or a truncated normal of standard
+            deviation `1 / sqrt(embedding_dim)`.
         regularizer: Must be None: it would be called with a dense tensor.
-        trainable: See there.
-        collections: See there.
-        caching_device: Without effect, as rows are not cached.
-        partitioner: See there.
-        validate_shape: Without effect.
+        trainable: Whether lookups insert keys and the variable is in TRAINABLE_VARIABLES.
+        collections: Further graph collections to add the variable to.
+        caching_device: Ignored: rows are not cached.
+        partitioner: Called with the shape `[2^62, embedding_dim]`; None: the scope's.
+        validate_shape: Ignored.
         custom_getter: Must be None.
         constraint: Must be None.
         init_data_source: Must be None.
-        ev_option: See there.
+        ev_option: Filters, expiry, bounds, storage and more; None: the defaults.
 
     Returns:
-        The variable.
+        An EmbeddingVariable; with a partitioner a PartitionedEmbeddingVariable.
 
     Raises:
         NotImplementedError: If an argument that must be None is not.
+        ValueError: For the values that `fe.get_embedding_variable` refuses.
+        TypeError: For the types that `fe.get_embedding_variable` refuses.
     """
     unsupported = {
         "regularizer": regularizer,

@@ -53,7 +53,7 @@ class Saver(tf.compat.v1.train.Saver, metaclass=_SaverType):
 class Scaffold(tf.compat.v1.train.Scaffold):
     """tf.compat.v1.train.Scaffold with DeepRec's `incremental_save_restore`.
 
-    Without a Saver of its own it then makes an incremental one.
+    With that argument and without a Saver of its own, it makes an incremental Saver.
     """
 
     def __init__(self, *args: Any, incremental_save_restore: bool = False, **kwargs: Any) -> None:
@@ -61,7 +61,7 @@ class Scaffold(tf.compat.v1.train.Scaffold):
         self._is_incremental = incremental_save_restore
 
     def finalize(self) -> "Scaffold":
-        """As tf.compat.v1.train.Scaffold.finalize, which takes the Saver of the collection."""
+        """Makes the missing ops and the Saver, and finalizes the graph."""
         savers = v1.GraphKeys.SAVERS
         if self._is_incremental and self.saver is None and not v1.get_collection(savers):
             saver = IncrementalSaver(sharded=True, allow_empty=True, incremental=True)
@@ -78,30 +78,30 @@ class _FullSaves(tf.compat.v1.train.CheckpointSaverListener):
         self.last_step = -1
 
     def before_save(self, session: Any, global_step_value: int) -> None:
-        """Lets the save that follows be a full one."""
+        """Makes the next save a full one."""
         self._hook.incremental_saver().restart_series()
 
     def after_save(self, session: Any, global_step_value: int) -> None:
-        """Keeps the step of the save."""
+        """Records the step of the save."""
         self.last_step = global_step_value
 
 
 class CheckpointSaverHook(tf.compat.v1.train.CheckpointSaverHook):
     """tf.compat.v1.train.CheckpointSaverHook with DeepRec's `incremental_save_secs`.
 
-    Every `save_secs` or `save_steps` it saves a full checkpoint, and every `incremental_save_secs`
-    one that has what changed since the one before.
+    It saves a full checkpoint every `save_secs` or `save_steps`, and every `incremental_save_secs`
+    a checkpoint with what changed since the previous one.
     """
 
     def __init__(
         self, *args: Any, incremental_save_secs: float | None = None, **kwargs: Any
     ) -> None:
-        """Makes it.
+        """Makes the hook.
 
         Args:
-            *args: As of tf.compat.v1.train.CheckpointSaverHook.
-            incremental_save_secs: Seconds between incremental checkpoints; None: there are none.
-            **kwargs: As of tf.compat.v1.train.CheckpointSaverHook.
+            *args: Arguments of tf.compat.v1.train.CheckpointSaverHook.
+            incremental_save_secs: Seconds between incremental checkpoints; None: none are saved.
+            **kwargs: Arguments of tf.compat.v1.train.CheckpointSaverHook.
         """
         given = _HOOK.bind(*args, **kwargs).arguments
         basename = given.get("checkpoint_basename", _HOOK.parameters["checkpoint_basename"].default)
@@ -134,16 +134,16 @@ class CheckpointSaverHook(tf.compat.v1.train.CheckpointSaverHook):
         return saver
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """As tf.compat.v1.train.CheckpointSaverHook's."""
+        """Called by the session after it was made; saves the first full checkpoint."""
         super().after_create_session(session, coord)
         if self._incremental_timer is not None:
             self._incremental_timer.update_last_triggered_step(self._full_saves.last_step)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """As tf.compat.v1.train.CheckpointSaverHook's; then saves what changed, if it is time."""
+        """Called by the session after each run; saves a full or incremental checkpoint if due."""
         super().after_run(run_context, run_values)
         timer = self._incremental_timer
-        # No later step can be too early: the timer looks at seconds only.
+        # The timer compares only seconds, so any later step number works.
         if timer is None or not timer.should_trigger_for_step(run_values.results + 1):
             return
         step = run_context.session.run(v1.train.get_global_step(run_context.session.graph))
@@ -161,10 +161,11 @@ def MonitoredTrainingSession(  # noqa: N802  # TensorFlow's name
     """tf.compat.v1.train.MonitoredTrainingSession with DeepRec's argument.
 
     Args:
-        *args: As of tf.compat.v1.train.MonitoredTrainingSession.
-        save_incremental_checkpoint_secs: Seconds between incremental checkpoints, beside the full
-            ones of `save_checkpoint_secs` or `save_checkpoint_steps`; None: there are none.
-        **kwargs: As of tf.compat.v1.train.MonitoredTrainingSession.
+        *args: Arguments of tf.compat.v1.train.MonitoredTrainingSession.
+        save_incremental_checkpoint_secs: Seconds between incremental checkpoints, in addition to
+            the full ones of `save_checkpoint_secs` or `save_checkpoint_steps`; None: none are
+            saved.
+        **kwargs: Arguments of tf.compat.v1.train.MonitoredTrainingSession.
 
     Returns:
         The session.

@@ -20,11 +20,11 @@ def __dir__() -> list[str]:
 
 
 def restore(path: str, variables: Mapping[str, AnyEmbeddingVariable]) -> Any:
-    """Restores EmbeddingVariables, also eager ones, from what tf.compat.v1.train.Saver would.
+    """Restores EmbeddingVariables, eagerly too, from a checkpoint that has tables as tensors.
 
     Args:
         path: Prefix of a checkpoint of the command `convert` or of tf.compat.v1.train.Saver.
-        variables: Variables by their names in the checkpoint.
+        variables: EmbeddingVariables by their names in the checkpoint.
 
     Returns:
         The operation, in a graph.

@@ -54,20 +54,20 @@ class Explanation(list[Lookup]):
 
 
 def explain(graph_or_columns: Any) -> Explanation:
-    """Prints which lookup takes which path and why.
+    """Prints which path each lookup takes, and why.
 
-    Of a graph it tells what is in it, each function once however often it is called. Of columns it
-    tells what they ask for, as their tables are not there yet.
+    For a graph it lists the lookups in it; a function is listed once, however often it is called.
+    For columns it lists the path that each column requests, because their tables do not exist yet.
 
     Args:
         graph_or_columns: A tf.Graph, GraphDef or concrete function, an embedding column, a list of
             columns, or a Keras 2 model with `DenseFeatures`.
 
     Returns:
-        What was printed.
+        The printed Explanation.
 
     Raises:
-        TypeError: If it is something else.
+        TypeError: If `graph_or_columns` is something else.
 
     >>> table = tf.Variable(tf.zeros([10, 4]))
     >>> @tf.function

@@ -107,12 +107,12 @@ class _Fused3(_Fused, TrainsTables3):
             super()._backend_update_step(*parts, learning_rate)  # type: ignore[misc]
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """As of the stock class; a sparse gradient has its repeated rows summed.
+        """Updates one variable; sums the repeated rows of a sparse gradient first.
 
         Args:
             gradient: The gradient.
-            variable: The variable that it is of.
-            learning_rate: That of the step.
+            variable: Its variable.
+            learning_rate: Learning rate of the step.
         """
         if self._fuses(gradient, variable):
             self._update_fused([(gradient, variable)], learning_rate)
@@ -147,11 +147,11 @@ class _Fused2(_Fused, TrainsTables2):
         return super()._internal_apply_gradients(rest)  # type: ignore[misc]
 
     def update_step(self, gradient: Any, variable: Any) -> None:
-        """As of the stock class; a sparse gradient has its repeated rows summed.
+        """Updates one variable; sums the repeated rows of a sparse gradient first.
 
         Args:
             gradient: The gradient.
-            variable: The variable that it is of.
+            variable: Its variable.
         """
         if self._fuses(gradient, variable):
             self._update_fused([(gradient, variable)], self.learning_rate)
@@ -195,18 +195,18 @@ def fused_classes(keras: Any) -> SimpleNamespace:
 
 
 def fused_optimizers(keras: Any = None) -> SimpleNamespace:
-    """The optimizers of one Keras, with the sparse updates of all variables of a step in one op.
+    """Optimizers of one Keras, with one op for all sparse updates of a step.
 
-    docs/optimizers.md says what they do as stock's do, and what not. They train EmbeddingVariables,
-    too, without `fe.keras.wrap`. Call this before a model that was saved with them is loaded, so
-    that Keras knows them.
+    docs/optimizers.md lists what is the same as in stock and what differs. They also train
+    EmbeddingVariables, without `fe.keras.wrap`. Call this function before loading a model that was
+    saved with them, so that Keras knows the classes.
 
     Args:
-        keras: The module whose optimizers it is for: keras, tf_keras, tf.keras; None: tf.keras.
+        keras: The module that the optimizers are for: keras, tf_keras, tf.keras; None: tf.keras.
 
     Returns:
-        SGD, Adagrad, RMSprop, Adam, AdamW and Ftrl, subclasses of that Keras's, with the same
-        arguments. `fe.keras.optimizers` has those for tf.keras.
+        A namespace with SGD, Adagrad, RMSprop, Adam, AdamW and Ftrl, which subclass that Keras's
+        classes and have the same arguments. `fe.keras.optimizers` has those for tf.keras.
 
     >>> optimizer = fe.keras.fused_optimizers().Adagrad(0.1)
     >>> isinstance(optimizer, tf.keras.optimizers.Adagrad)

@@ -32,7 +32,7 @@ class _StatisticsCallback:
         """Opens the file of events.
 
         Args:
-            logs: Not looked at.
+            logs: Ignored.
         """
         self._writer = tf.summary.create_file_writer(self._log_dir)
         self._write = None
@@ -41,22 +41,22 @@ class _StatisticsCallback:
         self._epoch_begin = self._step = self._written = int(iterations)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Writes where a multiple of every_n_steps has passed.
+        """Writes if a multiple of every_n_steps has passed.
 
         Args:
             batch: Number of the batch in its epoch.
-            logs: Not looked at.
+            logs: Ignored.
         """
         self._step = self._epoch_begin + batch + 1
         if self._step // self._every_n_steps > self._written // self._every_n_steps:
             self._write_now()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Counts on.
+        """Adds the epoch's steps to the count.
 
         Args:
-            epoch: Not looked at.
-            logs: Not looked at.
+            epoch: Ignored.
+            logs: Ignored.
         """
         self._epoch_begin = self._step
 
@@ -64,14 +64,14 @@ class _StatisticsCallback:
         """Writes the last step and closes the file.
 
         Args:
-            logs: Not looked at.
+            logs: Ignored.
         """
         if self._step > self._written:
             self._write_now()
         self._writer.close()
 
     def _write_now(self) -> None:
-        if self._write is None:  # only now the model is sure to be built
+        if self._write is None:  # the model may not have been built before
             self._write = _writes(self.model)
         with self._writer.as_default():
             self._write(tf.constant(self._step, tf.int64))
@@ -87,7 +87,7 @@ def _writes(model: Any) -> Callable[[tf.Tensor], Any]:
             f"the model {model.name!r} has no EmbeddingVariable to write statistics of; give it a "
             "layer of fe.keras.embedding_layer(), or leave out the callback"
         )
-    # As one function: hundreds of eager ops would take a millisecond for each table.
+    # A tf.function, because hundreds of eager ops would take a millisecond per table.
     return tf.function(lambda step: summarize_statistics(tables, step))
 
 
@@ -101,16 +101,19 @@ def _callback_class(keras: Any) -> Any:
 def statistics_callback(log_dir: str, every_n_steps: int = 100, keras: Any = None) -> Any:
     """A callback of `fit` that writes the statistics of a model's tables for TensorBoard.
 
-    The steps between two writes run no op for it.
+    Steps between two writes run no op of the callback.
 
     Args:
-        log_dir: Folder of the events.
-        every_n_steps: Training steps from one write to the next, >= 1. The last step is written
-            too.
-        keras: The module whose models it is for: keras, tf_keras, tf.keras; None: tf.keras.
+        log_dir: Folder of the event files.
+        every_n_steps: Number of training steps from one write to the next, >= 1. The last step is
+            written too.
+        keras: The module whose models are trained: keras, tf_keras, tf.keras; None: tf.keras.
 
     Returns:
         A keras.callbacks.Callback. Training a model without tables raises ValueError.
+
+    Raises:
+        ValueError: If `every_n_steps` < 1.
 
     >>> callback = fe.keras.statistics_callback("/tmp/logs", every_n_steps=100)
     >>> isinstance(callback, tf.keras.callbacks.Callback)

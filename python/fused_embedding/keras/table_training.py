@@ -144,10 +144,10 @@ class _TrainsTables:
 
 
 class TrainsTables3(_TrainsTables):
-    """What an optimizer of Keras 3 that trains tables has before its stock class."""
+    """Mixin for optimizers of Keras 3 that train tables; it precedes the stock class."""
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
-        """As of the stock class; it updates the tables and hands the other variables on.
+        """Updates the tables, and passes the other variables to the stock class.
 
         Args:
             grads: A gradient for each variable.
@@ -166,18 +166,18 @@ class TrainsTables3(_TrainsTables):
 
 
 class TrainsTables2(_TrainsTables):
-    """The same for Keras 2: tf_keras, and keras before 3."""
+    """Mixin for optimizers of Keras 2 that train tables: tf_keras, and keras before 3."""
 
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
-        """As of the stock class; it updates the tables and hands the other variables on.
+        """Updates the tables, and passes the other variables to the stock class.
 
         Args:
             grads_and_vars: Pairs of gradient and variable, EmbeddingVariables among them.
-            *args: What else the stock method takes, which depends on the version of Keras.
+            *args: Further arguments of the stock method, which depend on the version of Keras.
             **kwargs: The same by name.
 
         Returns:
-            The optimizer's iterations, this one counted.
+            The optimizer's number of iterations, including this one.
         """
         given = list(grads_and_vars)
         pairs = _train_tables(self, given)
@@ -224,7 +224,7 @@ def register(keras: Any) -> dict[type, Any]:
 
 
 def wrap(optimizer: Any) -> Any:
-    """Makes a Keras optimizer train EmbeddingVariables beside ordinary variables.
+    """Makes a Keras optimizer train EmbeddingVariables in addition to ordinary variables.
 
     Args:
         optimizer: An SGD, Adagrad, RMSprop, Adam, AdamW or Ftrl of Keras 3 or tf_keras, or a
@@ -233,10 +233,10 @@ def wrap(optimizer: Any) -> Any:
     Returns:
         The same object, for `model.compile`. Its learning rate, schedules, callbacks and clipping
         work as before. Adam, AdamW, and SGD and RMSprop with momentum are lazy on a table: rows
-        that a step does not look up rest.
+        that a step does not look up do not change.
 
     Raises:
-        NotImplementedError: For other optimizers, and for options that a table does not know.
+        NotImplementedError: For other optimizers, and for options that tables do not support.
 
     >>> optimizer = fe.keras.wrap(tf.keras.optimizers.Adagrad(0.1))
     >>> isinstance(optimizer, tf.keras.optimizers.Adagrad)

@@ -1,4 +1,4 @@
-"""How Keras holds an EmbeddingVariable."""
+"""EmbeddingVariables as variables of Keras."""
 
 import functools
 import weakref
@@ -33,15 +33,15 @@ class _CountedShape(tf.TensorShape):
 
 
 def with_counted_shape(table: EmbeddingVariable) -> EmbeddingVariable:
-    """Lets a table of a Keras 2 layer count as its rows times their length."""
+    """Makes Keras 2 count the parameters of a table as rows times row length."""
     table._shape = _CountedShape(table)
     return table
 
 
 class _ShapeOfTable(tf.TensorShape):
-    """`[rows, dim]` as of now, equal to that of a snapshot with any number of rows.
+    """`[rows, dim]` at present; equal to the shape of a snapshot with any number of rows.
 
-    Keras 3 counts parameters by it, and compares it with that of a value that is to be set.
+    Keras 3 counts parameters by it, and compares it with the shape of a value to be set.
     """
 
     def __eq__(self, other: object) -> bool:
@@ -58,13 +58,13 @@ class _ShapeOfTable(tf.TensorShape):
 
 
 class _ValueOfTable:
-    """What Keras 3 asks of the value of a weight."""
+    """The methods of a weight's value that Keras 3 uses."""
 
     _value: Any
 
     @property
     def shape(self) -> tf.TensorShape:
-        """Of the table now."""
+        """`[rows, dim]` of the table at present."""
         with tf.init_scope():
             rows = int(self._value.total_count())
         return _ShapeOfTable([rows, self._value.embedding_dim])
@@ -74,7 +74,7 @@ class _ValueOfTable:
         return self._value.numpy()
 
     def assign(self, value: Any) -> Any:
-        """Sets the table's keys and rows; `value` is what numpy() returned."""
+        """Sets the table's keys and rows; `value` is a result of numpy()."""
         self._value.assign(value)
         return value
 
@@ -82,9 +82,9 @@ class _ValueOfTable:
 @functools.cache
 def _keras_3_variable(keras: Any) -> type:
     class TableVariable(_ValueOfTable, keras.Variable):
-        """What Keras 3 tracks in a layer: a variable whose value is the table.
+        """A variable that Keras 3 tracks in a layer, and whose value is the table.
 
-        What it holds for Keras's own sake has no rows. Its handle is the table's, so gradient
+        The value that the base class makes has no rows. The handle is the table's, so gradient
         tapes differentiate with respect to the table.
         """
 
@@ -100,9 +100,9 @@ def _keras_3_variable(keras: Any) -> type:
             self._autocast = False  # a table cannot be cast
 
         def _deferred_initialize(self) -> None:
-            """Nothing: while shapes are inferred Keras makes no values, but the table is there."""
+            """Does nothing: Keras defers values while it infers shapes, but the table exists."""
 
-        # What tf.train.Checkpoint and SavedModels find is the table, as a child of this.
+        # tf.train.Checkpoint and SavedModels find the table as a child of this object.
 
         def _trackable_children(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
             return {**super()._trackable_children(*args, **kwargs), "table": self._value}
@@ -111,7 +111,7 @@ def _keras_3_variable(keras: Any) -> type:
             return {}
 
         def _restore_from_tensors(self, restored_tensors: dict[str, Any]) -> None:
-            """Nothing: there are none."""
+            """Does nothing: there are no tensors."""
 
         def _export_to_saved_model_graph(self, *args: Any, **kwargs: Any) -> list[Any]:
             return []
@@ -124,14 +124,14 @@ def _keras_3_variable(keras: Any) -> type:
 
 
 def variable(table: EmbeddingVariable) -> Any:
-    """What a layer of Keras 3 has to keep as an attribute, to own an EmbeddingVariable.
+    """Wraps an EmbeddingVariable as a keras.Variable, for an attribute of a layer of Keras 3.
 
-    Keras 3 finds a layer's variables by its own class, and would not see the table. What is
-    returned is a `keras.Variable` that every function of fe.nn takes. Layers of tf_keras keep the
+    Keras 3 tracks only variables of its own class, so a layer that owns a table must have this
+    wrapper as an attribute. Every function of fe.nn takes it. A layer of tf_keras keeps the
     EmbeddingVariable itself.
 
     Args:
-        table: An EmbeddingVariable without partitions.
+        table: An unpartitioned EmbeddingVariable.
 
     Returns:
         A keras.Variable with the table as its value, of shape `[rows, dim]` as of now.

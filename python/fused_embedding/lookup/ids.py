@@ -126,20 +126,21 @@ def as_sparse_ids(ids: Any, weights: Any, argument: str, *, flatten_rows: bool =
 
 
 def as_sequence_ids(ids: Any, weights: Any, argument: str) -> SparseIds:
-    """Normalises the ids of a lookup that keeps them apart: a row for each place of the matrix.
+    """Normalises the ids of a sequence lookup, in which each position of the matrix is a row.
 
     An id in row 1 and column 2 of `[3, 4]` is alone in row 1 * 4 + 2 of `[12, 1]`.
 
     Args:
         ids: SparseTensor or RaggedTensor of rank 2, int32 or int64.
-        weights: As of `as_sparse_ids`.
+        weights: SparseTensor or RaggedTensor with the indices of `ids`, or a `[nnz]` tensor of
+            their values, float32, float64, float16 or bfloat16; or None.
         argument: Name of the ids' argument, for messages.
 
     Returns:
         The ids and weights, whose `leading_shape` is that of the matrix.
 
     Raises:
-        TypeError: As `as_sparse_ids`.
+        TypeError: If `ids` is neither sparse nor ragged, or a dtype is not supported.
         ValueError: If ids are not of rank 2, or the numbers of ids and weights differ.
     """
     _check_ids(ids, argument)
@@ -155,7 +156,7 @@ def as_sequence_ids(ids: Any, weights: Any, argument: str) -> SparseIds:
     num_rows = tf.reduce_prod(ids.dense_shape)
     column = ids.indices[:, 1]
     row = ids.indices[:, 0] * width + column
-    # An id beside the matrix must not end up in another row: the ops refuse this one.
+    # An id outside the matrix must not become an id of another row: the ops refuse this row.
     row = tf.where(tf.equal(tf.math.floormod(row, width), column), row, num_rows)
     return SparseIds(
         values=ids.values,

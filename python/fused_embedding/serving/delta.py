@@ -37,27 +37,27 @@ def write_serving_delta(
     names: Mapping[str, str] | None = None,
     dense: bool = True,
 ) -> None:
-    """Writes what a save has changed, for servers that have loaded an export.
+    """Writes the changes of an incremental save as a delta, for servers that loaded an export.
 
-    A server applies it by calling the signature "apply_delta" of the export with its path. It has
-    the rows that changed, and all dense variables of the export.
+    A server applies the delta by calling the signature "apply_delta" of the export with its path.
+    The delta has the rows that changed, and all dense variables of the export.
 
     Args:
-        path: Prefix of the two files of the delta, `PATH.index` and `PATH.data-...`; none may be
-            there.
+        path: Prefix of the two files of the delta, `PATH.index` and `PATH.data-...`, which must not
+            exist.
         export: Folder that `fe.export_for_serving` wrote.
-        checkpoint: Prefix of an incremental save, by `fe.train.Saver(incremental=True)` or
-            `fe.train.IncrementalCheckpointManager`: the first after the export, or after the
+        checkpoint: Prefix of an incremental save by `fe.train.Saver(incremental=True)` or
+            `fe.train.IncrementalCheckpointManager`: the first save after the export, or after the
             checkpoint of the delta that this one continues.
-        continues: Path of the delta before; None: the export itself.
-        names: By the name of an EmbeddingVariable or a dense variable in the export: its name in
-            the checkpoint, such as "model/users" of a tf.train.Checkpoint. Only those need it that
-            are found neither by where the model keeps them nor by their name.
-        dense: Whether the delta has the dense variables; else they stay as they are.
+        continues: Path of the previous delta; None: the delta continues the export itself.
+        names: Maps the name of an EmbeddingVariable or a dense variable in the export to its name
+            in the checkpoint, such as "model/users" in a tf.train.Checkpoint. Needed only for those
+            that are found neither by their place in the model nor by their name.
+        dense: Whether the delta has the dense variables; if not, those of the server do not change.
 
     Raises:
-        ValueError: If the export has no tables, the checkpoint is not of its tables and variables,
-            `names` has a table for another one, or a delta is there already.
+        ValueError: If the export has no tables, the checkpoint does not have its tables and
+            variables, `names` maps a table to another table, or a delta exists at `path`.
     """
     path = os.fspath(path)
     if os.path.exists(path + ".index"):

@@ -46,32 +46,33 @@ def export_for_serving(  # noqa: PLR0913  # a model or a session, and what to wr
     format: Literal["saved_model", "onnx"] = "saved_model",
     overwrite: bool = False,
 ) -> None:
-    """Writes a model that only infers: its lookups insert and count nothing.
+    """Exports a model for servers: its lookups only read, and insert and count nothing.
 
     Args:
         model: A Keras model (Keras 3 or 2), a tf.Module or a loaded SavedModel; or a
             tf.compat.v1.Session.
-        path: Folder of the SavedModel, or the ONNX file.
-        ops: "stock": lookups become ops, and EmbeddingVariables tables, of stock TensorFlow: any
-            server of TensorFlow loads it. "fused": the ops of this package, which the server has to
+        path: Folder of the SavedModel, or name of the ONNX file.
+        ops: "stock": lookups become stock ops, and EmbeddingVariables stock tables, which any
+            server of TensorFlow loads. "fused": the ops of this package, which the server must
             load.
-        signatures: Of a model: a tf.function with an input_signature, a concrete function, or a
-            dictionary of those by name. None: those of a loaded SavedModel; a Keras model's call
-            with training=False, an argument for each input.
-        inputs: Of a session: tensors of its graph by name; sparse and ragged ones become their
-            parts, `NAME_values` and so on.
-        outputs: Of a session: what the signature "serving_default" computes, as `inputs`.
-        format: "saved_model", or "onnx": a file of standard ONNX ops, of one signature. In it keys
-            without a row of tables with random initializers read the mean of the initializer.
-        overwrite: Whether a SavedModel is written over one that is in the folder, file by file: a
-            server that loads it meanwhile may see a part. An ONNX file is replaced in any case.
+        signatures: For a model: a tf.function with an input_signature, a concrete function, or a
+            dictionary of those by name. None: the signatures of a loaded SavedModel; for a Keras
+            model its call with training=False, with one argument per input.
+        inputs: For a session: tensors of its graph by name. A sparse or ragged tensor becomes
+            several inputs, `NAME_values` and so on.
+        outputs: For a session: the results of the signature "serving_default", tensors by name.
+        format: "saved_model", or "onnx": a file of standard ONNX ops with one signature. In an ONNX
+            file, a key without a row reads the mean of the initializer if that is random.
+        overwrite: Whether to overwrite a SavedModel in the folder, file by file: a server that
+            loads it meanwhile may see a mixture. An ONNX file is always replaced.
 
     Raises:
-        NotImplementedError: For an op that has no form of stock ops, or in ONNX; it names the op.
+        NotImplementedError: For an op that cannot be converted to stock ops or ONNX; names the op.
         ValueError: If signatures, inputs or outputs are missing or do not belong to the model, the
             folder has a SavedModel, or an ONNX file would be larger than 2 GB.
-        ImportError: If an ONNX file is asked for and tf2onnx is not installed.
-        TypeError: If a signature is no tf.function, or the model is a path or a MonitoredSession.
+        ImportError: If format="onnx" and tf2onnx is not installed.
+        TypeError: If a signature is not a tf.function, or the model is a path or a
+            MonitoredSession.
 
     >>> class Model(tf.Module):
     ...     def __init__(self):

@@ -30,7 +30,10 @@ def paths_of_variables(model: Any) -> dict[int, str]:
 
 
 def paths_of_tables(model: Any) -> dict[int, str]:
-    """As `paths_of_variables`, of EmbeddingVariables: partitions have the path of the whole."""
+    """The shortest paths of EmbeddingVariables by the ids of their handles, joined by "/".
+
+    All partitions of a variable have the path of the whole variable.
+    """
     paths: dict[int, str] = {}
     for path, owner in _objects(model):
         for part in _partitions(owner):

@@ -18,7 +18,7 @@ class Signature(NamedTuple):
     Attributes:
         graph: A graph, or that of a concrete function.
         inputs: Its dense tensors by name; a sparse or ragged input is several.
-        outputs: As inputs.
+        outputs: Its results: dense tensors by name; a sparse or ragged output is several.
         control_outputs: Operations that have to run as well, such as assertions.
         captures: Eager tensors and what stands for them in the graph.
     """
@@ -89,7 +89,7 @@ def signature_of_graph(graph: tf.Graph, inputs: Any, outputs: Any) -> Signature:
     Args:
         graph: The graph.
         inputs: Tensors, sparse or ragged tensors of the graph by name.
-        outputs: As inputs.
+        outputs: The results: tensors, sparse or ragged tensors of the graph by name.
 
     Raises:
         ValueError: If one is missing, is no tensor, or has a name that is no identifier.

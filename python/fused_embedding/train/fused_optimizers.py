@@ -1,6 +1,6 @@
 """The stock v1 optimizers, with the sparse updates of all ordinary variables of a step in one op.
 
-What a user sees is stock's: constructors, slots, names of variables, checkpoints, dense gradients.
+The interface is stock's: constructors, slots, names of variables, checkpoints, dense gradients.
 """
 
 from collections.abc import Callable
@@ -34,24 +34,24 @@ _SLOTS: dict[str, tuple[str, ...]] = {
 
 
 class _FusedUpdates:
-    """Collects the sparse updates of one apply_gradients; stock makes them one by one."""
+    """Collects the sparse updates of a call of apply_gradients, which stock applies one by one."""
 
     _use_locking: bool
     get_slot: Callable[[Any, str], Any]
     _pending: list[tuple[Any, tf.IndexedSlices]] | None = None  # None outside of apply_gradients
 
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
-        """As tf.compat.v1.train.Optimizer.apply_gradients.
+        """Makes an operation that applies gradients, with one op for all sparse ones.
 
         Args:
             grads_and_vars: Pairs of gradient and variable.
-            *args: `global_step` and `name`, as the stock method takes them.
+            *args: `global_step` and `name` of tf.compat.v1.train.Optimizer.apply_gradients.
             **kwargs: The same by name.
 
         Returns:
             The training operation.
         """
-        # tf.distribute updates the copies of a variable in calls of its own: each has its op.
+        # tf.distribute updates each copy of a variable in a separate call, so each has its own op.
         collects = not tf.distribute.has_strategy()
         outer, self._pending = self._pending, [] if collects else None
         try:
@@ -80,7 +80,7 @@ class _FusedUpdates:
         self._pending.append((variable, grad))
         return LATER
 
-    # What stock calls with a sparse gradient, by the kind of the variable.
+    # Stock calls these with a sparse gradient: for reference variables and for resource variables.
 
     def _apply_sparse_duplicate_indices(self, grad: Any, var: Any) -> Any:
         if not can_update(var):
@@ -122,8 +122,9 @@ class RMSPropOptimizer(_FusedUpdates, tf.compat.v1.train.RMSPropOptimizer):
 class AdamOptimizer(_FusedUpdates, tf.compat.v1.train.AdamOptimizer):
     """tf.compat.v1.train.AdamOptimizer, with one op for all sparse updates of a step. It is lazy.
 
-    Rows that a sparse gradient does not name rest. Stock decays the moments of every row in every
-    step, and moves every row by them; where each row is in every step, the results are the same.
+    Rows that a sparse gradient does not name do not change. Stock decays the moments of every row
+    in every step, and updates every row by them. If every step names every row, the results are the
+    same.
     """
 
 
@@ -131,5 +132,5 @@ class FtrlOptimizer(_FusedUpdates, tf.compat.v1.train.FtrlOptimizer):
     """tf.compat.v1.train.FtrlOptimizer, with one op for all sparse updates of a step."""
 
 
-# They train EmbeddingVariables as the optimizers do that they stand for.
+# They train EmbeddingVariables like their stock base classes.
 RULES.update({cls: RULES[_base_of(cls)] for cls in _FusedUpdates.__subclasses__()})

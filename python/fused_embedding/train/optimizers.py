@@ -1,7 +1,7 @@
 """v1 optimizers that stock TensorFlow does not have: DeepRec's, and row-wise Adagrad.
 
-EmbeddingVariables are trained by the rule of that name inside the table, ordinary variables by the
-same rule in TensorFlow ops. A sparse gradient changes the rows it names and no others.
+An EmbeddingVariable applies the rule of that name inside the table. For ordinary variables, the
+same rule is built of TensorFlow ops. A sparse gradient changes only the rows that it names.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ Slots = dict[str, tf.Tensor]
 
 
 class _Rows(NamedTuple):
-    """What a rule sees of an ordinary variable: all of it, or the rows of a sparse gradient."""
+    """The input of a rule: all of an ordinary variable, or the rows of a sparse gradient."""
 
     variable: Any
     value: tf.Tensor
@@ -41,7 +41,7 @@ class _TensorRule:
     """Updates ordinary variables by `_step`, which maps rows to their new value and slots.
 
     Attributes:
-        _row_slots: Names of the slots that go with the rows of a variable.
+        _row_slots: Names of the slots that have an entry per row of a variable.
     """
 
     _row_slots: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class _TensorRule:
 
 
 def _one_per_row(shape: tf.TensorShape) -> tf.TensorShape:
-    """`[n, a, b]` gives `[n, 1, 1]`: the shape of a slot with one number a row."""
+    """The shape of a slot with one number per row: `[n, 1, 1]` for `[n, a, b]`."""
     return tf.TensorShape(shape[:1].as_list() + [1] * (shape.rank - 1) if shape.rank else [])
 
 
@@ -92,21 +92,21 @@ def _check_accumulator(initial_accumulator_value: float, is_positive: bool) -> N
 
 
 class AdagradDecayOptimizer(_TensorRule, tf.compat.v1.train.Optimizer):
-    """Adagrad whose accumulators decay from time to time, so that learning never stops.
+    """Adagrad with accumulators that decay every `accumulator_decay_step` steps.
 
-    In each update of a row that finds `floor(global_step / accumulator_decay_step)` beyond the
-    number of decays it has had, the first global step being 1:
+    If `floor(global_step / accumulator_decay_step)` is larger than a row's number of decays so far,
+    the row's update begins with a decay; the first global step is 1:
     `accumulator = max(accumulator_decay_rate accumulator, initial_accumulator_value)`. Then
     `accumulator += g^2`, `value -= learning_rate g / sqrt(accumulator)`.
 
     Args:
         learning_rate: Number, scalar tensor or callable.
-        global_step: The variable that counts steps; `minimize` must be told to increment it.
-        initial_accumulator_value: > 0; also what a decay never goes below.
+        global_step: The variable that counts steps; pass it to `minimize` too, which increments it.
+        initial_accumulator_value: > 0; also the minimum after a decay.
         accumulator_decay_step: > 0, steps in a period.
         accumulator_decay_rate: In (0, 1).
-        use_locking: Not needed, and there for DeepRec's signature.
-        name: Of the optimizer and its slots.
+        use_locking: Ignored; present for DeepRec's signature.
+        name: Name of the optimizer and of its slots.
 
     Raises:
         ValueError: For values outside these ranges.
@@ -159,7 +159,7 @@ class AdagradDecayOptimizer(_TensorRule, tf.compat.v1.train.Optimizer):
         self._learning_rate_tensor = tf.convert_to_tensor(
             self._call_if_callable(self._learning_rate), name="learning_rate"
         )
-        # The step being made: what the variable will say after it.
+        # The number of the present step, which the variable has after it.
         self._step_number = tf.cast(tf.identity(self._global_step), tf.int64) + 1
 
     def _step(self, rows: _Rows) -> tuple[tf.Tensor, Slots]:
@@ -179,23 +179,23 @@ class AdagradDecayOptimizer(_TensorRule, tf.compat.v1.train.Optimizer):
 
 
 class RowWiseAdagradOptimizer(_TensorRule, tf.compat.v1.train.Optimizer):
-    """Adagrad with one accumulator for each row instead of for each value.
+    """Adagrad with one accumulator per row instead of one per value.
 
     `accumulator += mean over the row of g^2`,
-    `value -= learning_rate g / (sqrt(accumulator) + epsilon)`. A row of an ordinary variable is
-    what its first axis counts.
+    `value -= learning_rate g / (sqrt(accumulator) + epsilon)`. The rows of an ordinary variable are
+    its slices along the first axis.
 
     Args:
         learning_rate: Number, scalar tensor or callable.
         initial_accumulator_value: >= 0.
         epsilon: Keeps the division defined.
-        use_locking: Not needed, and there as in other optimizers.
-        name: Of the optimizer and its slots.
+        use_locking: Ignored; present as in other optimizers.
+        name: Name of the optimizer and of its slots.
 
     Raises:
         ValueError: For a negative initial_accumulator_value.
 
-    Source: `RowWiseAdagrad` of TorchRec, whose defaults these are.
+    Source: `RowWiseAdagrad` of TorchRec, which has the same defaults.
     """
 
     _row_slots = ("accumulator",)
@@ -237,7 +237,7 @@ class RowWiseAdagradOptimizer(_TensorRule, tf.compat.v1.train.Optimizer):
 
 
 def _adam_step(rows: _Rows, hyperparameters: Sequence[Any]) -> tuple[tf.Tensor, Slots]:
-    """What Adam subtracts from the value, and its new moments."""
+    """The number that Adam subtracts from each value, and the new moments."""
     lr, beta1, beta2, epsilon, beta1_power, beta2_power = map(rows.cast, hyperparameters)
     m = rows.slots["m"] * beta1 + rows.grad * (1 - beta1)
     v = rows.slots["v"] * beta2 + rows.grad**2 * (1 - beta2)
@@ -246,18 +246,19 @@ def _adam_step(rows: _Rows, hyperparameters: Sequence[Any]) -> tuple[tf.Tensor, 
 
 
 class AdamWOptimizer(_TensorRule, tf.compat.v1.train.AdamOptimizer):
-    """Adam with decoupled weight decay; lazy: a sparse gradient moves and decays its rows alone.
+    """Adam with decoupled weight decay. It is lazy: a sparse gradient changes only its own rows.
 
-    Beside Adam's step, `value -= learning_rate weight_decay value`, of the value before the step.
+    In addition to Adam's update, `value -= learning_rate weight_decay value`, with the value before
+    the step.
 
     Args:
         weight_decay: Number, scalar tensor or callable.
-        learning_rate: As of tf.compat.v1.train.AdamOptimizer, like all that follow.
+        learning_rate: Number, scalar tensor or callable, like beta1, beta2 and epsilon.
         beta1: Decay of the first moment.
         beta2: Decay of the second moment.
         epsilon: Keeps the division defined.
-        use_locking: Not needed, and there for DeepRec's signature.
-        name: Of the optimizer and its slots.
+        use_locking: Ignored; present for DeepRec's signature.
+        name: Name of the optimizer and of its slots.
 
     Source: Loshchilov and Hutter, Decoupled Weight Decay Regularization, algorithm 2. The signature
     is that of `tf.train.AdamWOptimizer` of DeepRec, which decays an ordinary variable by
@@ -288,14 +289,14 @@ class AdamWOptimizer(_TensorRule, tf.compat.v1.train.AdamOptimizer):
         decay_var_list: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """As Optimizer.minimize.
+        """Makes an operation that minimizes a loss: its gradients and their application.
 
         Args:
-            loss: What to minimize.
+            loss: The loss.
             global_step: Variable to increment.
-            *args: As of Optimizer.minimize.
+            *args: Further arguments of tf.compat.v1.train.Optimizer.minimize.
             decay_var_list: The variables whose weights decay; None: all.
-            **kwargs: As of Optimizer.minimize.
+            **kwargs: Further arguments of tf.compat.v1.train.Optimizer.minimize.
 
         Returns:
             The training operation.
@@ -309,13 +310,13 @@ class AdamWOptimizer(_TensorRule, tf.compat.v1.train.AdamOptimizer):
     def apply_gradients(
         self, grads_and_vars: Any, *args: Any, decay_var_list: Any = None, **kwargs: Any
     ) -> Any:
-        """As Optimizer.apply_gradients.
+        """Makes an operation that applies gradients.
 
         Args:
             grads_and_vars: Pairs of gradient and variable.
-            *args: As of Optimizer.apply_gradients.
+            *args: Further arguments of tf.compat.v1.train.Optimizer.apply_gradients.
             decay_var_list: The variables whose weights decay; None: all.
-            **kwargs: As of Optimizer.apply_gradients.
+            **kwargs: Further arguments of tf.compat.v1.train.Optimizer.apply_gradients.
 
         Returns:
             The training operation.
@@ -344,20 +345,20 @@ class AdamWOptimizer(_TensorRule, tf.compat.v1.train.AdamOptimizer):
 
 
 class AdamAsyncOptimizer(_TensorRule, tf.compat.v1.train.Optimizer):
-    """Adam whose powers of beta belong to each variable, so that workers do not share any.
+    """Adam with powers of beta for each variable, so that workers do not share them.
 
-    Adam's formula, lazy, or with `apply_sparse_rmsprop`, for sparse gradients alone:
-    `v = beta2 v + (1 - beta2) g^2`, `m = beta1 m + learning_rate g / sqrt(v + epsilon)`,
+    It applies Adam's formula, lazily. With `apply_sparse_rmsprop`, sparse gradients use another
+    formula: `v = beta2 v + (1 - beta2) g^2`, `m = beta1 m + learning_rate g / sqrt(v + epsilon)`,
     `value -= m`.
 
     Args:
-        learning_rate: Number, scalar tensor or callable, like the three that follow.
+        learning_rate: Number, scalar tensor or callable, like beta1, beta2 and epsilon.
         beta1: Decay of the first moment.
         beta2: Decay of the second moment.
         epsilon: Keeps the division defined.
-        use_locking: Not needed, and there for DeepRec's signature.
-        apply_sparse_rmsprop: See above.
-        name: Of the optimizer and its slots.
+        use_locking: Ignored; present for DeepRec's signature.
+        apply_sparse_rmsprop: Whether sparse gradients use the formula above.
+        name: Name of the optimizer and of its slots.
 
     Source: `tf.train.AdamAsyncOptimizer` of DeepRec.
     """

@@ -109,7 +109,7 @@ def _tables_to_warm_start(tables: dict[str, list[Any]], asked: Any) -> Iterator[
 
 
 def _matching(pattern: str, tables: dict[str, list[Any]]) -> Iterator[str]:
-    """As tf.compat.v1.get_collection matches names."""
+    """The names that match a pattern by re.match, like those of tf.compat.v1.get_collection."""
     for name, parts in tables.items():
         if any(re.match(pattern, part.name) for part in parts):
             yield name
