@@ -1,6 +1,6 @@
 """The content of an EmbeddingVariable as numpy arrays, for formats that numpy reads.
 
-Read and replaced eagerly, or in the default session of a TF1 graph.
+It is read and replaced eagerly, or in the default session of a TF1 graph.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from fused_embedding.variable.embedding_variable import EmbeddingVariable
 
 
 def read_arrays(parts: Sequence[EmbeddingVariable]) -> dict[str, np.ndarray]:
-    """Content of a variable in any number of partitions, after what expires is gone.
+    """Removes expired rows, then returns the content of a variable with any number of partitions.
 
     Args:
         parts: All partitions.
@@ -30,7 +30,7 @@ def read_arrays(parts: Sequence[EmbeddingVariable]) -> dict[str, np.ndarray]:
 
 
 def evaluated(make: Callable[[], Any]) -> Any:
-    """What `make` returns, with arrays for its tensors: eagerly, or in the default session.
+    """The result of `make` with arrays for its tensors: eagerly, or in the default session.
 
     Raises:
         ValueError: In a graph without a default session.
@@ -44,13 +44,13 @@ def evaluated(make: Callable[[], Any]) -> Any:
 
 
 def replace_arrays(parts: Sequence[EmbeddingVariable], arrays: Mapping[str, np.ndarray]) -> None:
-    """Replaces the content of a variable; each partition keeps the keys that are its own.
+    """Replaces the content of a variable; each partition gets the keys that belong to it.
 
     Args:
         parts: All partitions.
-        arrays: Arrays by their name among CONTENT_NAMES, `keys` `[n]` and `values` `[n, dim]` among
-            them. What is left out is that of a table whose `n` rows were never looked up: no
-            slots, no counts, first values as the variable says.
+        arrays: Arrays by their names in CONTENT_NAMES, including `keys` `[n]` and `values`
+            `[n, dim]`. Omitted arrays are those of a table whose `n` rows were never looked up: no
+            slots, no counts, the variable's own first values.
 
     Raises:
         ValueError: In a graph without a default session.
@@ -68,7 +68,7 @@ def replace_arrays(parts: Sequence[EmbeddingVariable], arrays: Mapping[str, np.n
 
 
 def check_fits(part: EmbeddingVariable, num_rows: int, source: str) -> None:
-    """Raises ValueError where a bounded table cannot take the rows of `source`, a file's name."""
+    """Raises ValueError if a bounded table has no room for the rows of the file `source`."""
     capacity = part.table_attributes["max_capacity"]
     if capacity and num_rows > capacity:
         raise ValueError(
@@ -88,7 +88,7 @@ def _default_session() -> Any:
 
 
 def _as_array(value: Any) -> np.ndarray:
-    """An array without Python objects, which numpy writes into files as they are."""
+    """Converts to an array without Python objects, which numpy would pickle into files."""
     array = np.asarray(value)
     return array.astype(np.bytes_) if array.dtype == object or array.dtype.kind == "S" else array
 
@@ -99,7 +99,7 @@ def _as_tensor(array: np.ndarray, dtype: tf.DType) -> tf.Tensor:
 
 
 def _never_looked_up(part: EmbeddingVariable, num_rows: int) -> dict[str, np.ndarray]:
-    """The content of `num_rows` rows but their keys and values."""
+    """The content of `num_rows` rows that were never looked up, without keys and values."""
     attributes, no_keys = part.table_attributes, np.zeros([0], np.int64)
     parameters = [attributes["initializer_a"], attributes["initializer_b"]]
     return {

@@ -1,4 +1,4 @@
-"""What a table starts with: the content of one in a checkpoint, as CheckpointOption says."""
+"""Loads the initial content of a table from a checkpoint, as CheckpointOption requests."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -11,13 +11,13 @@ from fused_embedding.variable.content import CONTENT_NAMES, content_dtypes, impo
 from fused_embedding.variable.embedding_variable import EmbeddingVariable
 from fused_embedding.variable.options import CheckpointOption
 
-# Collection of the operations that load, of a graph whose global_variables_initializer runs them.
+# Graph collection of the loading operations, which global_variables_initializer runs.
 FIRST_CONTENTS = "fused_embedding_first_contents"
 _RUNS_THEM = "_fused_embedding_runs_first_contents"
 
 
 def load(parts: Sequence[EmbeddingVariable]) -> None:
-    """Loads what the option of a new variable says; in a graph, its initializer will.
+    """Loads the content that a new variable's option requests; in a graph, adds an op that does.
 
     Args:
         parts: All partitions of the variable.
@@ -43,7 +43,7 @@ def load(parts: Sequence[EmbeddingVariable]) -> None:
 
 
 def instead_of_restoring(parts: Sequence[EmbeddingVariable]) -> tf.Operation | None:
-    """The load that takes the place of a restore, with `always_load_from_specific_ckpt`."""
+    """The load that replaces a restore, with `always_load_from_specific_ckpt`; else None."""
     option = parts[0].option.ckpt
     if option is None or not option.always_load_from_specific_ckpt:
         return None
@@ -51,13 +51,13 @@ def instead_of_restoring(parts: Sequence[EmbeddingVariable]) -> tf.Operation | N
 
 
 def loading_initializer(stock: Callable[[], Any]) -> Callable[[], Any]:
-    """tf.compat.v1.global_variables_initializer that loads tables too.
+    """Makes a tf.compat.v1.global_variables_initializer that loads tables too.
 
     Args:
-        stock: TensorFlow's.
+        stock: TensorFlow's function.
 
     Returns:
-        The function.
+        The new function.
     """
 
     def global_variables_initializer() -> Any:

@@ -1,14 +1,17 @@
-"""What checkpoints have to know of a new EmbeddingVariable, and four patches of TensorFlow.
+"""Registers new EmbeddingVariables for checkpoints, and four patches of TensorFlow.
 
-The patches are installed with the first EmbeddingVariable.
+The first EmbeddingVariable installs the patches.
 
-tf.compat.v1.train.Saver takes EmbeddingVariables in a list of variables, and says which it misses.
-(A Saver of everything finds them by itself, in the graph's SAVEABLE_OBJECTS.)
+tf.compat.v1.train.Saver is patched to take EmbeddingVariables in a list of variables, and to warn
+of those that are not in the list. (A Saver without a list finds them in the graph's
+SAVEABLE_OBJECTS.)
 
-tf.train.Checkpoint does not say when a checkpoint begins and is whole: files of tables need both.
-It forgets, in a TF1 graph, the operations of restores that others registered.
+tf.train.Checkpoint does not report when a checkpoint begins and when it is complete, which the
+files of tables need. In a TF1 graph it does not run restore operations that others registered. Two
+patches add both.
 
-A SavedModel of tf.compat.v1.saved_model.Builder has the training graph: its tables become frozen.
+A SavedModel of tf.compat.v1.saved_model.Builder has the training graph. The fourth patch freezes
+its tables.
 """
 
 import functools
@@ -28,12 +31,12 @@ from fused_embedding.variable.embedding_variable import EmbeddingVariable
 from fused_embedding.variable.partitions import PartitionedEmbeddingVariable
 
 _PATCHED = "_fused_embedding_stock"
-# Held, as fe.compat.install puts a class of its own in its place.
+# Kept here, because fe.compat.install replaces it by a class of its own.
 _Saver = tf.compat.v1.train.Saver
 
 
 def install() -> None:
-    """Patches all, once."""
+    """Installs all patches, once."""
     _patch(_Saver, "__init__", _wrap_init)
     _patch(MultiDeviceSaver, "save", _wrap_save)
     _patch(MultiDeviceSaver, "restore", _wrap_restore)
@@ -41,7 +44,7 @@ def install() -> None:
 
 
 def _announced(parts: Sequence[EmbeddingVariable]) -> None:
-    """Lets Savers know a variable that was just made, and loads what its option says."""
+    """Registers a new variable for Savers, and loads the content that its option requests."""
     install()
     if not tf.executing_eagerly():
         saveable = EmbeddingVariableSaveable(parts)
@@ -74,7 +77,7 @@ def _wrap_init(stock: Callable[..., None]) -> Callable[..., None]:
 def _wrap_save(stock: Callable[..., Any]) -> Callable[..., Any]:
     def save(self: Any, file_prefix: Any, *args: Any, **kwargs: Any) -> Any:
         known = side_files.eager_value(file_prefix) if tf.executing_eagerly() else None
-        if known is None:  # the ops are made, and run another time
+        if known is None:  # the ops are only made now, and run later
             return stock(self, file_prefix, *args, **kwargs)
         return unfinished.save_whole(known, lambda _: stock(self, file_prefix, *args, **kwargs))
 
@@ -107,7 +110,7 @@ def _wrap_add_meta_graph(stock: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_saveables(var_list: Any) -> Any:
-    """What a Saver is given, with SaveableObjects in place of EmbeddingVariables."""
+    """A Saver's var_list with SaveableObjects instead of EmbeddingVariables."""
     if isinstance(var_list, dict):
         return {name: _saveable_of(value, name) for name, value in var_list.items()}
     flat = tf.nest.flatten(list(var_list))
@@ -142,7 +145,7 @@ def _saveable_of(value: Any, prefix: str | None) -> Any:
 
 
 def _parts_of(value: Any) -> list[EmbeddingVariable]:
-    """Some partitions of an EmbeddingVariable; nothing for any other value."""
+    """The partitions of an EmbeddingVariable in `value`; an empty list for any other value."""
     values = value if isinstance(value, list | tuple | PartitionedEmbeddingVariable) else [value]
     return [part for part in values if isinstance(part, EmbeddingVariable)]
 

@@ -1,4 +1,4 @@
-"""A folder of files that is there as a whole or not at all."""
+"""Folders that are written atomically."""
 
 import contextlib
 import os
@@ -9,10 +9,12 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def new_folder(path: str) -> Iterator[str]:
-    """A folder to write into, which becomes `path` at the end, and goes if there is an error.
+    """A context with a temporary folder to write into, which is renamed to `path` at the end.
+
+    After an error the temporary folder is removed.
 
     Raises:
-        FileExistsError: If `path` is there and not empty.
+        FileExistsError: If `path` exists and is not empty.
     """
     if os.path.exists(path) and (not os.path.isdir(path) or os.listdir(path)):
         raise FileExistsError(

@@ -1,7 +1,7 @@
 """tf.train.Checkpoint, CheckpointManager and SavedModel: tables in files beside the checkpoint.
 
 TensorFlow calls `_save` and `_restore` for all EmbeddingVariables that it tracks. The checkpoint
-itself holds the names of their files.
+itself has the names of their files.
 """
 
 import contextlib
@@ -20,19 +20,19 @@ from fused_embedding.variable.embedding_variable import EmbeddingVariable
 from fused_embedding.variable.partitions import PartitionedEmbeddingVariable
 
 _PACKAGE, _NAME = "fused_embedding", "EmbeddingVariable"
-# Operations of restores in a graph, which TensorFlow forgets: see `hook`.
+# Operations of restores in a graph, which TensorFlow does not run by itself: see `hook`.
 RESTORE_OPERATIONS = "fused_embedding_restore_operations"
-# After the name of a table: its files, and which part of it they are.
+# Suffixes of a table's name: its files, and which partition of the table they are.
 FILES, PART = "/.ATTRIBUTES/fused_embedding_files", "/.ATTRIBUTES/fused_embedding_part"
-# TensorFlow's: after the path of a dense variable, its value; and how attributes lead to all.
+# TensorFlow's: suffix of a dense variable's path for its value; name of the graph of objects.
 VALUE, OBJECT_GRAPH = "/.ATTRIBUTES/VARIABLE_VALUE", "_CHECKPOINTABLE_OBJECT_GRAPH"
-_SAVED_MODEL = "/variables/variables"  # how the prefix of a SavedModel's checkpoint ends
+_SAVED_MODEL = "/variables/variables"  # end of the prefix of a SavedModel's checkpoint
 _SERIES: contextvars.ContextVar[Series | None] = contextvars.ContextVar("series", default=None)
 
 
 @contextlib.contextmanager
 def saved_in(series: Series) -> Iterator[None]:
-    """Inside, checkpoints that are saved eagerly are saves of that series."""
+    """A context in which checkpoints that are saved eagerly belong to a series."""
     token = _SERIES.set(series)
     try:
         yield
@@ -49,7 +49,7 @@ def _parts(trackable: Any) -> list[EmbeddingVariable]:
 
 
 def _part_of_whole(trackable: Any) -> str:
-    """Which part of a variable is tracked; "" for all of it."""
+    """Which partition of a variable is tracked; "" for the whole variable."""
     if not isinstance(trackable, EmbeddingVariable) or trackable.partition.count == 1:
         return ""
     part = trackable.partition
@@ -65,7 +65,7 @@ def _save(trackables: Mapping[str, Any], file_prefix: tf.Tensor) -> tf.Tensor:
         tensors[name + FILES] = _save_files(parts, prefix, name, Drawn(tag, num_files))
         tensors[name + PART] = tf.constant(_part_of_whole(trackable))
         num_files += len(parts)
-    # In the folder that TensorFlow makes for unfinished checkpoints.
+    # TensorFlow makes this folder for unfinished checkpoints.
     shard = tf.strings.join([prefix, f"_temp/fused_embedding{tag}"])
     saved = tf.raw_ops.SaveV2(
         prefix=shard,
@@ -83,7 +83,7 @@ def _save_files(
     known = side_files.eager_value(prefix)
     series = _SERIES.get()
     if series is None:
-        # A SavedModel is read where RocksDB may not be.
+        # RocksDB may not be installed where a SavedModel is read.
         is_saved_model = known is not None and known.endswith(_SAVED_MODEL)
         return side_files.save(parts, prefix, name, as_one_file=is_saved_model, drawn=drawn)
 

@@ -1,4 +1,4 @@
-"""How tf.compat.v1.train.Saver sees an EmbeddingVariable: one SaveableObject for all partitions."""
+"""The SaveableObject of an EmbeddingVariable for tf.compat.v1.train.Saver."""
 
 import functools
 from collections.abc import Sequence
@@ -21,15 +21,16 @@ from fused_embedding.variable.embedding_variable import EmbeddingVariable
 class EmbeddingVariableSaveable(SaveableObject):
     """Saves an EmbeddingVariable as tensors `NAME-keys`, `NAME-values`, ... (docs/checkpoints.md).
 
-    Its ops are made when a Saver is built: only then the global step is sure to be there.
+    One object saves all partitions. Its ops are made when a Saver is built, because the global step
+    may not exist before.
     """
 
     def __init__(self, parts: Sequence[EmbeddingVariable], prefix: str | None = None) -> None:
-        """Makes it.
+        """Makes the object.
 
         Args:
             parts: All partitions of one variable.
-            prefix: Name that its tensors start with; None: that of the variable.
+            prefix: Prefix of its tensors' names; None: the name of the variable.
         """
         self.parts = list(parts)
         self.prefix = prefix or parts[0].partition.whole_name
@@ -43,7 +44,7 @@ class EmbeddingVariableSaveable(SaveableObject):
             )
             for name, dtype in content_dtypes(parts[0]).items()
         ]
-        # An exported MetaGraph names what is in a collection: it must be something in the graph.
+        # An exported MetaGraph has the names of a collection's items, which must be in the graph.
         super().__init__(parts[0].handle, specs, parts[0].handle.op.name)
 
     @functools.cached_property

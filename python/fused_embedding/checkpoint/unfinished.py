@@ -1,15 +1,15 @@
-"""Saves that are not finished: which files they have written, and who may remove them.
+"""Unfinished saves: which files they have written, and which process may remove them.
 
-The files of tables are written before the `.index` that names them. Until then nothing in them
-says whether a process is still writing, was killed, or copies a checkpoint. So a save draws a tag
-for the names of its files, and has one more file while it lasts:
+The files of tables are written before the `.index` that names them. Until then the files do not
+show whether a process is still writing, was killed, or copies a checkpoint. So a save draws a tag
+at random for the names of its files, and has one more file while it runs:
 
     ckpt-3.data-ek2cd-of-aaaaa    a table
     ckpt-3.data-ek2cd-of-aaaba    another one
     ckpt-3.data-ok2cd-of-asave    the save with the tag "k2cda": its owner holds a lock on it
 
-The kernel releases the lock when the owner ends, however it ends; nobody waits for it. A later save
-takes what has the tag of a lock that is free. Decision 029 has the rest.
+The kernel releases the lock when the owner ends, however it ends; no process waits for the lock. A
+later save removes the files whose tag has a released lock. Decision 029 has the details.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from fused_embedding.checkpoint import side_files
 Saved = TypeVar("Saved")
 _MAX_ATTEMPTS = 10
 _LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
-# Of the tensors with names of files: of fe.train.Saver and of tf.train.Checkpoint.
+# Suffixes of the tensors with file names: fe.train.Saver's and tf.train.Checkpoint's.
 ENTRIES = ("-files", "/.ATTRIBUTES/fused_embedding_files")
 _CURRENT: contextvars.ContextVar["UnfinishedSave | None"] = contextvars.ContextVar(
     "unfinished_save", default=None
@@ -39,14 +39,14 @@ _CURRENT: contextvars.ContextVar["UnfinishedSave | None"] = contextvars.ContextV
 
 
 class UnfinishedSave:
-    """A save of a checkpoint, which begins with the first table that asks for a tag."""
+    """A save of a checkpoint. It begins when the first table requests the tag."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self.tag = ""
         self._lock: _Lock | None = None
-        self._before: set[str] = set()  # files of tables that were there
-        self._replaced: dict[str, int] = {}  # inodes of those that the checkpoint named, by suffix
+        self._before: set[str] = set()  # table files that existed before
+        self._replaced: dict[str, int] = {}  # inodes of the replaced checkpoint's files, by suffix
 
     def begin(self) -> str:
         """The tag for the names of its files."""
@@ -55,20 +55,20 @@ class UnfinishedSave:
             self._before = {path for path in self._files() if not _Lock.is_name(path)}
             with contextlib.suppress(
                 tf.errors.DataLossError
-            ):  # two saves in one, which this replaces
+            ):  # a checkpoint with files of two saves, which this save replaces
                 self._replaced = _inodes(self.prefix, named_files(self.prefix) or set())
             self._lock, self.tag = _new_lock(self.prefix, self._replaced)
         return self.tag
 
     def finish(self) -> bool:
-        """Removes files that the checkpoint has replaced.
+        """Removes the files of the checkpoint that this one has replaced.
 
         Returns:
-            Whether the checkpoint is of one save. TensorFlow renames one file after the other: of
-            two processes that save to one prefix, either may have the last word in each.
+            Whether all files of the checkpoint are of one save. TensorFlow renames file by file, so
+            if two processes save to one prefix, some files may be of the other process.
 
         Raises:
-            NotFoundError: It lacks a file.
+            NotFoundError: If the checkpoint lacks a file.
         """
         if not self.tag:
             return True
@@ -76,7 +76,7 @@ class UnfinishedSave:
             named = self._named_and_there()
             if self.is_shared():
                 _read(self.prefix, lambda key, dtype: True)
-        except tf.errors.DataLossError:  # a checksum is of another save
+        except tf.errors.DataLossError:  # a checksum does not match: the file is of another save
             return False
         if named is not None:
             _remove_replaced(self.prefix, self._replaced, named)
@@ -109,23 +109,24 @@ class UnfinishedSave:
         return set(glob.glob(f"{glob.escape(self.prefix)}.data-[eo]????-of-?????"))
 
     def discard(self) -> None:
-        """Removes what was written, unless the checkpoint names it."""
+        """Removes the files of this save that the checkpoint does not name."""
         if self.tag:
             _remove_unnamed(self.prefix, self.tag)
 
     def close(self) -> None:
-        """It is no longer under way."""
+        """Ends the save: removes its lock file."""
         if self._lock is not None:
             self._lock.remove()
         self._lock = None
 
 
 def save_whole(prefix: str, write: Callable[[UnfinishedSave], Saved]) -> Saved:
-    """Saves a checkpoint; after an error nothing of it is left.
+    """Saves a checkpoint; after an error no file of it remains.
 
     Args:
-        prefix: Of the checkpoint, as `DIR/NAME-NUMBER`.
-        write: Writes it. It is written anew where it became one with that of another process.
+        prefix: Prefix of the checkpoint, such as `DIR/NAME-NUMBER`.
+        write: Writes the checkpoint. Called again if the result has files of another process's
+            save.
 
     Returns:
         What `write` returns.
@@ -148,7 +149,7 @@ def save_whole(prefix: str, write: Callable[[UnfinishedSave], Saved]) -> Saved:
 
 
 def _written(save: UnfinishedSave, write: Callable[[UnfinishedSave], Saved]) -> list[Saved] | None:
-    """What `write` returns, alone in a list; None where another process was in its way."""
+    """The result of `write` in a list of one; None if another process interfered."""
     try:
         result = write(save)
     except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError):
@@ -174,13 +175,13 @@ def _current(save: UnfinishedSave) -> Iterator[UnfinishedSave]:
 
 
 def current_tag() -> str:
-    """The tag of the save that is under way; "" if it is not known when it begins and ends."""
+    """The tag of the save in progress; "" if the save's begin and end are not known."""
     save = _CURRENT.get()
     return "" if save is None else save.begin()
 
 
 def named_files(prefix: str) -> set[str] | None:
-    """Suffixes of the files of tables that a checkpoint names; None if it is not there."""
+    """Suffixes of the table files that a checkpoint names; None if it does not exist."""
     if not os.path.isfile(f"{prefix}.index"):
         return None
     found = _read(prefix, lambda key, dtype: key.endswith(ENTRIES) and dtype == tf.string)
@@ -191,10 +192,10 @@ def named_files(prefix: str) -> set[str] | None:
 
 
 def _read(prefix: str, is_wanted: Callable[[str, tf.DType], bool]) -> list[Any] | None:
-    """The values of some tensors of a checkpoint; None if it is not there.
+    """The values of some tensors of a checkpoint; None if it does not exist.
 
     Raises:
-        DataLossError: It cannot be read.
+        DataLossError: If it cannot be read.
     """
     try:
         reader = tf.train.load_checkpoint(prefix)
@@ -259,7 +260,7 @@ def _remove_replaced(prefix: str, replaced: dict[str, int], named: set[str]) -> 
 def _remove(pattern: str) -> None:
     for path in glob.glob(pattern):
         with contextlib.suppress(OSError):
-            if os.path.isdir(path):  # a save was cut off while it took a folder apart
+            if os.path.isdir(path):  # of a save that was killed while it moved a folder's files
                 shutil.rmtree(path)
             else:
                 os.remove(path)
@@ -274,13 +275,13 @@ def _inodes(prefix: str, suffixes: Any) -> dict[str, int]:
 
 
 def _boot() -> str:
-    """Names the kernel that runs: locks of one kernel are seen by all of its processes."""
+    """The ID of the running kernel, all of whose processes see each other's locks."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         return file.read().strip()
 
 
 class _Lock:
-    """The file that says that a save is under way."""
+    """The file that marks a save in progress."""
 
     PATTERN = ".data-o????-of-?save"
 
@@ -298,12 +299,12 @@ class _Lock:
         """Makes the file, and locks it.
 
         Raises:
-            OSError: There is one, or the file system has no locks.
+            OSError: If the file exists, or the file system has no locks.
         """
         lock = cls(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), replaced)
         try:
             fcntl.flock(lock._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Nobody takes the lock of a file that does not say whose it is.
+            # No process takes over the lock of a file without an owner's identity.
             content = json.dumps({**lock._identity(), "replaced": replaced})
             os.write(lock._file, content.encode())
         except BaseException:
@@ -313,10 +314,11 @@ class _Lock:
 
     @classmethod
     def take_over(cls, path: str) -> "_Lock | None":
-        """The lock of an owner that has ended; None where that is not proved.
+        """Takes the lock of an owner that has ended; None if that is not proved.
 
-        It is where a process of this kernel has made the very file: one that was copied or moved
-        has another inode or is in another folder. Of other machines nothing is known.
+        It is proved if a process of this kernel has made this very file. A file that was copied or
+        moved has another inode or is in another folder. Nothing is known about processes of other
+        machines.
         """
         try:
             lock = cls(path, os.open(path, os.O_RDWR), {})
@@ -344,7 +346,7 @@ class _Lock:
         }
 
     def _is_there(self) -> bool:
-        """Whether nobody has removed it since it was opened."""
+        """Whether the file has not been removed since it was opened."""
         return os.stat(self._path).st_ino == os.fstat(self._file).st_ino
 
     def remove(self) -> None:
@@ -362,14 +364,14 @@ class _Lock:
 def _new_lock(prefix: str, replaced: dict[str, int]) -> tuple[_Lock | None, str]:
     """The lock of a new save, and its tag.
 
-    There is no lock where the files are on a machine that this process does not see, or the file
-    system has no locks: what such a save leaves when it is killed, stays.
+    There is no lock if the files are on a machine whose files this process cannot access, or the
+    file system has no locks. If such a save is killed, its files remain.
     """
     while True:
         tag = "".join(secrets.choice(_LETTERS) for _ in range(side_files.TAG_SIZE))
         try:
             return _Lock.make(f"{prefix}.data-o{tag[:4]}-of-{tag[4:]}save", replaced), tag
-        except FileExistsError:  # another save has drawn the same
+        except FileExistsError:  # another save has drawn the same tag
             continue
         except OSError:
             return None, tag

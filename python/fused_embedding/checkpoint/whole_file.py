@@ -1,4 +1,4 @@
-"""A file that is there as a whole or not at all."""
+"""Files that are written atomically."""
 
 import contextlib
 import os
@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
-    """A file to write, which becomes `path` at the end; what is there stays whole until then.
+    """A context with a temporary file to write, which is renamed to `path` at the end.
 
-    Its name has the same suffix, and it goes if there is an error.
+    An existing file at `path` does not change before that. The temporary name has the same suffix.
+    After an error the temporary file is removed.
     """
     path = pathlib.Path(path)
     unfinished = path.with_name(f".{os.getpid()}.{path.name}")

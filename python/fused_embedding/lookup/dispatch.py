@@ -1,8 +1,9 @@
 """tf.nn.embedding_lookup of partitions of an EmbeddingVariable, by TensorFlow's dispatch on types.
 
-tf.gather and tf.nn.embedding_lookup read a single EmbeddingVariable by its `sparse_read`, and
-tf.gather a partitioned one. Without dispatch, tf.nn.embedding_lookup would turn the latter into a
-dense tensor, and divide the keys among a list of its partitions as stock divides ids.
+tf.gather and tf.nn.embedding_lookup read an unpartitioned EmbeddingVariable by its `sparse_read`;
+tf.gather also reads a partitioned one so. Without dispatch, tf.nn.embedding_lookup would convert a
+partitioned EmbeddingVariable to a dense tensor, and would assign keys to a list of its partitions
+as stock assigns ids.
 """
 
 from typing import Any, List, Union  # noqa: UP035
@@ -15,11 +16,11 @@ from fused_embedding.ops.tf_private import register_dispatchable_type
 from fused_embedding.variable.embedding_variable import EmbeddingVariable
 from fused_embedding.variable.partitions import PartitionedEmbeddingVariable
 
-# TensorFlow itself takes ragged ids apart, and then calls embedding_lookup with their values. Two
-# functions for one call would be an error.
+# TensorFlow itself calls embedding_lookup with the values of ragged ids. Two functions for one call
+# would be an error.
 _NotRagged = Union[tf.Tensor, tf.Variable, np.ndarray, np.generic, int, list, tuple]  # noqa: UP007
 
-# TensorFlow knows the generic types of `typing` alone.
+# TensorFlow supports only the generic types of `typing`.
 _Params = Union[PartitionedEmbeddingVariable, List[EmbeddingVariable]]  # noqa: UP006, UP007
 
 register_dispatchable_type(EmbeddingVariable)
@@ -41,12 +42,11 @@ def embedding_lookup_v1(
     """`tf.compat.v1.nn.embedding_lookup` of a partitioned EmbeddingVariable.
 
     Args:
-        params: The variable, or a list of all of its partitions. It has a `partition_strategy` of
-            its own.
+        params: The variable, or a list of all of its partitions.
         ids: Keys of any shape.
-        partition_strategy: Without effect.
+        partition_strategy: Ignored: the variable has a strategy of its own.
         name: Name of the ops.
-        validate_indices: Without effect.
+        validate_indices: Ignored.
         max_norm: L2 norm that rows are clipped to; None: off.
 
     Returns:

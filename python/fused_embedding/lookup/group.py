@@ -22,7 +22,7 @@ class Column(NamedTuple):
     Attributes:
         shards: The table.
         ids: The batch. Its `indices` may be `[nnz]`, the row of each id.
-        options: What else to do.
+        options: The options of the lookup.
     """
 
     shards: list[AnyShard]
@@ -31,7 +31,7 @@ class Column(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """The name of the lookup in errors."""
         table = table_name(self.shards[0].owner)
         if len(self.shards) > 1:
             table = table.removesuffix("/part_0")  # of a partitioned variable
@@ -39,13 +39,13 @@ class Column(NamedTuple):
 
 
 def obstacle(column: Column) -> str | None:
-    """Why one op cannot do this lookup, which is then for the ops of v2.
+    """The reason why one op cannot do this lookup, which then needs the ops of v2.
 
     Args:
         column: The lookup.
 
     Returns:
-        The reason, to be shown to users; None where one op can.
+        The reason, in words for users; None if one op can do it.
     """
     shards, _, options = column
     if len(shards) != 1:
@@ -68,7 +68,7 @@ def fuses(column: Column) -> bool:
 
 
 def group_key(column: Column) -> Hashable:
-    """What columns of one op have in common."""
+    """The properties that the columns of one op must share."""
     shard, options = column.shards[0], column.options
     return (
         type(shard),
@@ -84,12 +84,12 @@ def lookup_group(columns: Sequence[Column], *, side_by_side: bool = False) -> li
     """Looks up columns that agree in `group_key`.
 
     Args:
-        columns: Lookups that `fuses` allows.
+        columns: Lookups for which `fuses` is true.
         side_by_side: Whether to write the results into one tensor.
 
     Returns:
-        `[num_rows, dim]` combined embeddings of each column, rows of tables being flattened; or
-        one `[num_rows, sum of dims]`.
+        The combined embeddings of each column, `[num_rows, dim]`, with rows of tables flattened; or
+        with `side_by_side` one tensor `[num_rows, sum of dims]`.
     """
     shards: list[Any] = [column.shards[0] for column in columns]
     tables, table_of_column = _distinct(shards)
@@ -107,7 +107,7 @@ def lookup_group(columns: Sequence[Column], *, side_by_side: bool = False) -> li
 
 
 def _distinct(shards: list[Any]) -> tuple[list[Any], list[int]]:
-    """The tables, each once, and which of them each column reads."""
+    """The distinct tables, and for each column the number of its table."""
     number_of_source: dict[int, int] = {}
     tables: list[Any] = []
     for shard in shards:

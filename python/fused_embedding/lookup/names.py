@@ -1,8 +1,8 @@
-"""What errors of a lookup call it: the feature, layer or argument that has the ids, and the table.
+"""Names of lookups in errors: the feature, layer or argument with the ids, and the table.
 
     feature 'user' (embedding 'input_layer/user_embedding/embedding_weights'): id 7 at ...
 
-The ops know their columns by number, and not which of a user's features that is.
+The ops number their columns, and do not know the user's features.
 """
 
 import contextlib
@@ -15,10 +15,10 @@ _reader: contextvars.ContextVar[str | None] = contextvars.ContextVar("reader", d
 
 @contextlib.contextmanager
 def lookups_of(reader: str) -> Iterator[None]:
-    """Lookups in this context are those of a feature or a layer.
+    """A context whose lookups belong to a feature or a layer.
 
     Args:
-        reader: What errors call it: "feature 'user'".
+        reader: Its name in errors, such as "feature 'user'".
 
     Yields:
         Nothing.
@@ -45,25 +45,25 @@ def lookups_of_column(column: Any) -> contextlib.AbstractContextManager[None]:
 
 
 def ids_name(argument: str) -> str:
-    """What errors call the ids of a lookup.
+    """The name of a lookup's ids in errors.
 
     Args:
-        argument: The argument that a function got them as.
+        argument: Name of the argument with the ids.
 
     Returns:
-        Who reads them, if that is known, else `argument`.
+        The feature or layer of the present context, else `argument`.
     """
     return _reader.get() or argument
 
 
 def table_name(owner: Any) -> str:
-    """What errors call a table.
+    """The name of a table in errors.
 
     Args:
         owner: A variable, EmbeddingVariable or tensor.
 
     Returns:
-        Its name; "" where it has none, as an eager tensor.
+        Its name; "" if it has none, such as an eager tensor.
     """
     try:
         name = owner.name
@@ -73,13 +73,13 @@ def table_name(owner: Any) -> str:
 
 
 def column_name(ids: str, table: str) -> str:
-    """What errors call a lookup.
+    """The name of a lookup in errors.
 
     Args:
         ids: Name of the ids.
         table: Name of the table, or "".
 
     Returns:
-        Both.
+        The name of the ids, followed by that of the table if there is one.
     """
     return f"{ids} (embedding {table!r})" if table else ids

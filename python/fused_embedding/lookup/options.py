@@ -1,4 +1,4 @@
-"""What a lookup does beside reading rows, and the check of what a user asks for."""
+"""Options of lookups, and the checks of a user's options."""
 
 import dataclasses
 import operator
@@ -12,17 +12,16 @@ PARTITION_STRATEGIES = ("div", "mod", "mod_ev", "hash")
 
 @dataclasses.dataclass(frozen=True)
 class LookupOptions:
-    """What a lookup does beside reading rows.
+    """Options of a lookup.
 
     Attributes:
         combiner: "sum", "mean" or "sqrtn".
-        partition_strategy: "div", "mod", "mod_ev" or "hash"; what it means with one shard is
-            nothing.
+        partition_strategy: "div", "mod", "mod_ev" or "hash"; ignored with one shard.
         max_norm: L2 norm that embeddings are clipped to, > 0; None: off.
-        default_id: Id of empty rows; None: they are zero. A negative one is not a row: an empty row
-            is then an error.
+        default_id: Id of empty rows; None: they are zero. With a negative id an empty row is an
+            error.
         prune: Whether ids < 0, and weights not > 0 unless the combiner is sum, are dropped.
-        fill_empty_row: Whether empty rows get an id at all.
+        fill_empty_row: Whether empty rows get the default id.
         rows_end_at_last_id: Whether the result ends with the last row that has an id, and
             decreasing rows are an error (v2).
     """
@@ -37,17 +36,17 @@ class LookupOptions:
 
     @property
     def default_id_attr(self) -> int:
-        """`default_id` as the ops take it."""
+        """`default_id` as an attribute of the ops: -1 for None."""
         return -1 if self.default_id is None else self.default_id
 
     @property
     def max_norm_attr(self) -> float:
-        """`max_norm` as the ops take it."""
+        """`max_norm` as an attribute of the ops: -1 for None."""
         return -1.0 if self.max_norm is None else self.max_norm
 
     @property
     def prune_weights(self) -> bool:
-        """Whether pruning looks at weights."""
+        """Whether pruning considers weights."""
         return self.combiner != "sum"
 
 
@@ -80,7 +79,7 @@ def make_options(
 
 
 def _as_id(default_id: Any) -> int | None:
-    """A Python or numpy integer as an int."""
+    """Converts a Python or numpy integer to an int."""
     if default_id is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The fused lookup as a graph of stages, v1 and v2: v3, one op for all of it, is in group.py."""
+"""The fused lookups v1 and v2, which are graphs of stages. v3, a single op, is in group.py."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ def lookup_v2(shards: list[AnyShard], ids: SparseIds, options: LookupOptions) ->
     Args:
         shards: The table.
         ids: The batch.
-        options: What else to do.
+        options: The options of the lookup.
 
     Returns:
         `[num_rows, dim]` combined embeddings, rows of the table being flattened.
@@ -66,7 +66,7 @@ def lookup_v2(shards: list[AnyShard], ids: SparseIds, options: LookupOptions) ->
 def _with_no_empty_row(
     values: tf.Tensor, is_row_empty: tf.Tensor, default_id: int, name: str
 ) -> tf.Tensor:
-    """`values`, after a check that no row needed a default id that is no row of the table."""
+    """Returns `values`; checks that no row is empty, because default_id is not in the table."""
     check = tf.debugging.assert_equal(
         tf.reduce_any(is_row_empty),
         False,
@@ -78,7 +78,7 @@ def _with_no_empty_row(
 
 
 def _occurrences(options: LookupOptions, is_row_empty: tf.Tensor) -> Occurrences:
-    """What a lookup filled into the rows that `is_row_empty` `[num_rows]` tells."""
+    """How often a lookup fills default_id into empty rows; `is_row_empty` is `[num_rows]`."""
     if not options.fill_empty_row or options.default_id is None:
         return Occurrences()
     num_filled = tf.math.count_nonzero(is_row_empty, dtype=tf.int32)
@@ -92,7 +92,7 @@ def _gather_unique(
     options: LookupOptions,
     name: str,
 ) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """Rows of each shard, and the permutation that tells where each id's row is."""
+    """The rows of each shard, and the permutation from ids to these rows."""
     arguments: dict[str, Any] = {"ids_are_unique": True, "column_name": name}
     if len(shards) == 1:
         rows = shards[0].gather(unique_ids, occurrences=occurrences, **arguments)
@@ -122,7 +122,7 @@ def lookup_v1(shards: list[AnyShard], ids: SparseIds, options: LookupOptions) ->
     Args:
         shards: The table.
         ids: The batch.
-        options: What else to do.
+        options: The options of the lookup.
 
     Returns:
         `[num_rows, dim]` combined embeddings, rows of the table being flattened.
@@ -131,8 +131,8 @@ def lookup_v1(shards: list[AnyShard], ids: SparseIds, options: LookupOptions) ->
     name = Column(shards, ids, options).name
     values, indices = ids.values, ids.indices
     if ids.weights is not None:
-        # The op moves pairs about without their weights. Columns mean nothing to it, so they carry
-        # each pair's position, from 1 on; filled rows come out with column 0.
+        # The op reorders pairs without their weights. It ignores the columns of indices, so these
+        # hold each pair's position, starting at 1; the pairs of filled rows get column 0.
         positions = tf.range(1, tf.size(values, out_type=tf.int64) + 1)
         indices = tf.stack([indices[:, 0], positions], axis=1)
         if options.prune and options.prune_weights:

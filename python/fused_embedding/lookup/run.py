@@ -1,4 +1,4 @@
-"""Which ops look a batch up, v1 to v3 or a group. The signatures of `fe.nn` are in front of it."""
+"""Runs a lookup by v1, v2, v3 or the op of a group. The functions of `fe.nn` call it."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from fused_embedding.ops.placement import beside_hash_tables
 
 
 def lookup_v3(shards: list[AnyShard], ids: SparseIds, options: LookupOptions) -> tf.Tensor:
-    """One op from ids to combined rows, which reads the table in place; v2 where that cannot be.
+    """Looks up ids by one op, which reads the table in place; by v2 if one op cannot do it.
 
     Args:
         shards: The table.
         ids: The batch.
-        options: What else to do.
+        options: The options of the lookup.
 
     Returns:
         `[num_rows, dim]` combined embeddings, rows of the table being flattened.
@@ -35,14 +35,14 @@ def lookup_v3(shards: list[AnyShard], ids: SparseIds, options: LookupOptions) ->
 
 
 LOOKUPS = {"v1": lookup_v1, "v2": lookup_v2, "v3": lookup_v3}
-# What runs where nobody chose: it takes the best path that the inputs allow.
+# The default version: it takes the best path that the inputs allow.
 BEST: Literal["v3"] = "v3"
 
 
 def restore_rank(combined: tf.Tensor, shards: list[AnyShard], ids: SparseIds) -> tf.Tensor:
     """Undoes the flattening of ids of rank other than 2, and of rows of rank other than 1.
 
-    In mixed precision, Keras's, it also casts.
+    In Keras's mixed precision it also casts the result.
 
     Args:
         combined: `[num_rows, dim]` result of a lookup.
@@ -71,7 +71,7 @@ def restore_rank(combined: tf.Tensor, shards: list[AnyShard], ids: SparseIds) ->
 
 
 def _of_embedding_variable(options: LookupOptions, shard: EmbeddingVariableShard) -> LookupOptions:
-    """An EmbeddingVariable has its own strategy, and no key stands for an empty row by itself."""
+    """Sets the variable's partition strategy; fills empty rows only with a given default_id."""
     fills = options.fill_empty_row and options.default_id is not None
     strategy = shard.source.partition.strategy
     return dataclasses.replace(options, partition_strategy=strategy, fill_empty_row=fills)
@@ -90,14 +90,14 @@ def run_lookup(
 
 
 def run_group(columns: Sequence[Column], max_columns: int | None = None) -> list[tf.Tensor]:
-    """Looks columns up together, and one by one by v2 where they cannot be.
+    """Looks up columns together; columns that cannot share an op are looked up alone by v2.
 
     Args:
         columns: The lookups.
-        max_columns: Most columns of one op; None: no limit.
+        max_columns: Maximum number of columns of an op; None: no limit.
 
     Returns:
-        What `run_lookup` gives for each, in order.
+        The result of `run_lookup` for each column, in order.
     """
     results: list[Any] = [None] * len(columns)
     for members in _groups(columns, max_columns):
@@ -114,7 +114,7 @@ def run_group_side_by_side(columns: Sequence[Column]) -> tf.Tensor:
     """`run_group` for ids of rank 2 and tables of rank 2, into one tensor.
 
     Args:
-        columns: The lookups, all of one number of rows.
+        columns: The lookups, all with the same number of rows.
 
     Returns:
         `[num_rows, sum of dims]`.
@@ -127,7 +127,7 @@ def run_group_side_by_side(columns: Sequence[Column]) -> tf.Tensor:
 
 
 def _groups(columns: Sequence[Column], max_columns: int | None) -> list[list[int]]:
-    """The columns of each op; those that no op can do together are by themselves."""
+    """The numbers of the columns of each op; a column that cannot share an op is alone."""
     together: dict[Any, list[int]] = {}
     for i, column in enumerate(columns):
         is_fused = fuses(column)

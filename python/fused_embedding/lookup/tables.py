@@ -1,4 +1,4 @@
-"""Embedding tables: what a user may pass as one, as a list of shards that can be gathered from."""
+"""Embedding tables: converts the tables that a user may pass to a list of shards."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -22,9 +22,11 @@ class Occurrences(NamedTuple):
     """How often ids occur in a batch, for tables that count.
 
     Attributes:
-        counts: `[n]` int32 occurrences of n distinct ids; None: each id occurs where it stands.
-        default_id: Id that was filled into empty rows, which is no occurrence; None: none was.
-        num_filled: int32 number of rows it was filled into.
+        counts: `[n]` int32 occurrences of n distinct ids; None: ids may repeat, and each counts
+            once.
+        default_id: Id that was filled into empty rows, which does not count as an occurrence; None:
+            no id was filled in.
+        num_filled: int32 number of rows that it was filled into.
     """
 
     counts: tf.Tensor | None = None
@@ -32,7 +34,7 @@ class Occurrences(NamedTuple):
     num_filled: tf.Tensor | None = None
 
     def without_filled(self, keys: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
-        """`counts` `[n]` of `keys` `[n]` without what was filled into empty rows."""
+        """`counts` `[n]` of `keys` `[n]`, minus the rows that the default id was filled into."""
         if self.default_id is None:
             return counts
         is_default = tf.equal(keys, self.default_id)
@@ -40,11 +42,11 @@ class Occurrences(NamedTuple):
 
 
 class Shard(NamedTuple):
-    """One shard of a table: all of it where there is one.
+    """One shard of a dense table; the whole table if it is not divided.
 
     Attributes:
         source: `[rows, ...]` a resource variable, read in place, or a tensor.
-        owner: What the gather is colocated with: the variable or tensor that the user passed.
+        owner: The variable or tensor that the user passed, which the gather is colocated with.
     """
 
     source: Any
@@ -62,7 +64,7 @@ class Shard(NamedTuple):
 
     @property
     def read_dtype(self) -> tf.DType:
-        """Type that reads of the user's table have: Keras 2 casts them in mixed precision."""
+        """The dtype of a read of the user's table, which Keras 2 casts in mixed precision."""
         return getattr(self.owner, "_cast_dtype", self.dtype)
 
     @property
@@ -85,13 +87,14 @@ class Shard(NamedTuple):
         occurrences: Occurrences,
         column_name: str,
     ) -> tf.Tensor:
-        """Reads rows where the shard lives, so that only ids and rows travel.
+        """Reads rows on the shard's device, so that only ids and rows are transferred.
 
         Args:
-            ids: `[n]` int64 rows of this shard.
-            ids_are_unique: Promise that no id occurs twice: the gradient then needs no merging.
-            occurrences: Not looked at: a dense table counts nothing.
-            column_name: What errors call the lookup.
+            ids: `[n]` int64 row numbers in this shard.
+            ids_are_unique: Whether the caller guarantees that no id occurs twice; the gradient then
+                needs no merging.
+            occurrences: Ignored: a dense table counts nothing.
+            column_name: The lookup's name in errors.
 
         Returns:
             `[n, dim]` rows, flattened to one dimension each.
@@ -117,7 +120,7 @@ class Shard(NamedTuple):
             )
 
     def _stock_gather(self, ids: tf.Tensor, ids_are_unique: bool) -> tf.Tensor:
-        """`gather` by TensorFlow's own op, which repeats an id in the gradient where it occurs."""
+        """`gather` by TensorFlow's own op, whose gradient repeats an id for each occurrence."""
         unique_idxs = None
         if not ids_are_unique:
             ids, unique_idxs, _ = raw_ops.UniqueWithCountsV3(input=ids)
@@ -133,7 +136,7 @@ class EmbeddingVariableShard(NamedTuple):
 
     Attributes:
         source: The variable.
-        inserts: Whether a lookup counts and inserts keys: what was so when it was asked for.
+        inserts: Whether the lookup counts and inserts keys, determined when it is built.
     """
 
     source: EmbeddingVariable
@@ -141,7 +144,7 @@ class EmbeddingVariableShard(NamedTuple):
 
     @property
     def owner(self) -> EmbeddingVariable:
-        """The variable: what a lookup is colocated with."""
+        """The variable, which a lookup is colocated with."""
         return self.source
 
     @property
@@ -151,7 +154,7 @@ class EmbeddingVariableShard(NamedTuple):
 
     @property
     def read_dtype(self) -> tf.DType:
-        """`dtype`."""
+        """The dtype of a read, which is that of the values."""
         return self.dtype
 
     @property
@@ -160,7 +163,7 @@ class EmbeddingVariableShard(NamedTuple):
         return self.source.shape[1:]
 
     def partition_shape(self) -> tf.Tensor:
-        """`[2]` int64. Its partition strategies do not look at numbers of rows."""
+        """`[2]` int64 with 0 rows: partition strategies of EmbeddingVariables ignore the number."""
         return tf.constant([0, self.source.embedding_dim], tf.int64)
 
     def gather(
@@ -171,13 +174,13 @@ class EmbeddingVariableShard(NamedTuple):
         occurrences: Occurrences,
         column_name: str,
     ) -> tf.Tensor:
-        """Looks keys up, each once, where the table lives.
+        """Looks up each distinct key once, on the table's device.
 
         Args:
             ids: `[n]` int64 keys.
-            ids_are_unique: Whether no key occurs twice.
-            occurrences: How often they occur in the batch.
-            column_name: Not looked at: any id is a key.
+            ids_are_unique: Whether the caller guarantees that no key occurs twice.
+            occurrences: How often the keys occur in the batch.
+            column_name: Ignored: any id is a key, so no error needs it.
 
         Returns:
             `[n, dim]` rows.
@@ -195,7 +198,7 @@ AnyShard = Shard | EmbeddingVariableShard
 
 
 def _parts(params: Any) -> list[Any]:
-    """A list, a partitioned or a sharded variable as a list of its parts."""
+    """Converts a list, a partitioned or a sharded variable to a list of its parts."""
     if isinstance(params, PartitionedEmbeddingVariable):
         return list(params)
     if isinstance(params, list | tuple):
@@ -209,11 +212,12 @@ def _parts(params: Any) -> list[Any]:
 
 
 def _with_handle(variable: Any) -> Any:
-    """A variable that can be read through a handle, for one of a tf.distribute strategy.
+    """Converts a variable of a tf.distribute strategy to one that can be read through a handle.
 
-    Within a replica a mirrored variable has the handle of that replica's copy. In cross-replica
-    context, in which Keras builds models and predicts, it has none: all copies are equal there, and
-    the first is read. A variable with ON_READ synchronization is the aggregate of its copies.
+    Within a replica, a mirrored variable has the handle of that replica's copy. In cross-replica
+    context, in which Keras builds models and predicts, it has no handle. All copies are equal
+    there, so the first one is read. A variable with ON_READ synchronization is read as the
+    aggregate of its copies.
     """
     if not isinstance(variable, tf.distribute.DistributedValues):
         return variable
@@ -232,7 +236,7 @@ def _shard(part: Any) -> AnyShard:
     if isinstance(part, EmbeddingVariable):
         return EmbeddingVariableShard(part, part.inserts)
     if hasattr(part, "_cast_dtype"):
-        # Variables of Keras 2 that it casts in mixed precision may say that they have that dtype.
+        # Variables that Keras 2 casts in mixed precision may report the dtype of the cast.
         return Shard(_with_handle(part._variable), part)
     part = _with_handle(part)
     if _is_resource_variable(part):
@@ -254,7 +258,7 @@ def _check_same_table(shard: AnyShard, first: AnyShard, name: str, first_name: s
 
 
 def _check_partitions(shards: list[AnyShard], argument: str) -> None:
-    """A list that holds an EmbeddingVariable holds all partitions of one, in order."""
+    """Checks that a list with an EmbeddingVariable has all partitions of one, in order."""
     given = [s.source.partition for s in shards if isinstance(s, EmbeddingVariableShard)]
     whole = [
         dataclasses.replace(part, index=i, count=len(shards))
@@ -270,7 +274,7 @@ def _check_partitions(shards: list[AnyShard], argument: str) -> None:
 
 
 def as_shards(params: Any, argument: str) -> list[AnyShard]:
-    """Normalises what a user passes as an embedding table.
+    """Converts a user's embedding table to shards.
 
     Args:
         params: A tensor, tf.Variable (resource or reference), list of those, PartitionedVariable or
@@ -281,9 +285,10 @@ def as_shards(params: Any, argument: str) -> list[AnyShard]:
         The shards, in order.
 
     Raises:
-        ValueError: If there is none, if shards differ in the shape of a row, or if some are
+        ValueError: If there is no shard, if shards differ in the shape of a row, or if some are
             EmbeddingVariables that are not the partitions of one.
-        TypeError: If shards differ in dtype, or it is not float32, float64, float16 or bfloat16.
+        TypeError: If shards differ in dtype, or the dtype is not float32, float64, float16 or
+            bfloat16.
     """
     if params is None or (isinstance(params, list | tuple) and not params):
         raise ValueError(f"Missing {argument}: got {params}; pass a tensor, a variable or a list")
