@@ -174,27 +174,28 @@ def _with_workdir(
 
 
 class _Embedding:
-    """Damo-Embedding's Embedding: a table of its own, with an optimizer of its own.
+    """Damo-Embedding's Embedding: a layer with its own table and its own optimizer.
 
-    Call it with dense int64 ids, `[batch, fields]` or any other shape. Any number is an id but 0,
-    which is padding: its embedding is zeros and is not trained.
+    Call it with dense int64 ids, `[batch, fields]` or any other shape. Any number except 0 is an
+    id. 0 is padding: its embedding is zeros and is not trained.
 
-    Compile the model with an optimizer of `fe.keras.optimizers`, or one that `fe.keras.wrap` made:
-    it trains the other variables, and this table by the rule of the table.
+    Compile the model with an optimizer of `fe.keras.optimizers`, or one that `fe.keras.wrap`
+    returned. It trains the other variables, and this table by the rule of the table's own
+    optimizer.
 
     Args:
         dim: Length of an embedding.
-        group: 0 to 65535, another in each layer of a model; -1: a group of the layer's own.
+        group: 0 to 65535, a different number for each layer of a model; -1: chosen by the layer.
         initializer: First values: {"name": "truncate_normal", "mean": 0.0, "stddev": 0.01}. The
             names are zeros, ones, uniform, xavier, random, random_normal, random_uniform and
-            truncate_normal. None: those of fe.get_embedding_variable.
+            truncate_normal. None: the default of fe.get_embedding_variable.
         optimizer: {"name": "adamw", "gamma": 0.001, "beta1": 0.9, "beta2": 0.999, "lambda": 0.0,
-            "epsilon": 1e-8}. The names are sgd, adagrad, adam, adamw and ftrl. None: that of the
-            model.
-        workdir: Folder on an SSD, where rows are that do not fit into 1 GiB of memory
-            (docs/storage_tiers.md; of another size: `ev_option`); None: all are in memory.
+            "epsilon": 1e-8}. The names are sgd, adagrad, adam, adamw and ftrl. None: the model's
+            optimizer.
+        workdir: Folder on an SSD for the rows that do not fit into 1 GiB of memory
+            (docs/storage_tiers.md; set another size by `ev_option`); None: all rows are in memory.
         ev_option: fe.EmbeddingVariableOption: filters, expiry, bounds.
-        **kwargs: As of keras.layers.Layer.
+        **kwargs: Arguments of keras.layers.Layer, such as `name` and `dtype`.
     """
 
     name: str
@@ -244,21 +245,22 @@ class _Embedding:
         """Makes the table.
 
         Args:
-            input_shape: Not looked at.
+            input_shape: Ignored.
         """
         super().build(input_shape)  # type: ignore[misc]
         if self._rule is not None:
             self._rule.give_to(self.table)
 
     def call(self, inputs: Any, training: Any = None) -> tf.Tensor:
-        """Looks ids up.
+        """Looks up ids.
 
         Args:
-            inputs: `[...]` ids.
-            training: False: the table is not changed; nor is it by a layer that is not trainable.
+            inputs: `[...]` int64 ids.
+            training: If False, the table does not change. A layer that is not trainable never
+                changes it.
 
         Returns:
-            `[..., dim]`.
+            `[..., dim]` embeddings.
         """
         ids = self._checked_ids(inputs)
         if isinstance(ids, tf.SparseTensor | tf.RaggedTensor):
@@ -311,10 +313,10 @@ def _class(keras: Any) -> Any:
 
 
 def embedding_class(keras: Any = None) -> Any:
-    """The class Embedding for one Keras. `fe.damo.Embedding` is that of tf.keras.
+    """The class Embedding for one Keras. `fe.damo.Embedding` is the class for tf.keras.
 
     Args:
-        keras: The module whose layer it is: keras, tf_keras, tf.keras; None: tf.keras.
+        keras: The module that the class is for: keras, tf_keras, tf.keras; None: tf.keras.
 
     Returns:
         A keras.layers.Layer: `Embedding(dim, group=-1, initializer=None, optimizer=None,
@@ -377,29 +379,29 @@ def save_model(  # noqa: PLR0913  # Damo's
     output_names: Sequence[str] | None = None,
     dynamic_axes: Mapping[str, Axes] | None = None,
 ) -> None:
-    """Saves a model, to be trained further or to be served.
+    """Saves a model for further training or for serving.
 
     Args:
         model: A Keras model that is built.
-        output_dir: Folder, made if there is none.
-        training: Whether to write the file model.keras, with all weights, tables and slots, which
-            `load_model` reads; of a subclassed model without get_config model.weights.h5, the same
-            without what the model is made of. Else the SavedModel of `fe.export_for_serving`, of
-            TensorFlow's own ops, or, with a dummy_input, the file model.onnx.
-        dummy_input: What the model is called with, or a list or dictionary of such arrays. Their
-            sizes and dtypes count.
+        output_dir: Folder, made if it does not exist.
+        training: If true, writes the file model.keras with all weights, tables and slots, which
+            `load_model` reads; for a subclassed model without get_config, model.weights.h5, which
+            lacks the model's structure. If false, writes the SavedModel of
+            `fe.export_for_serving` with stock ops, or, with a dummy_input, the file model.onnx.
+        dummy_input: An array to call the model with, or a list or dictionary of arrays. Only their
+            shapes and dtypes are used.
         input_names: A name for each array. None: the keys of a dictionary, else input_0 and so on.
         output_names: A name for each result. None: output_0 and so on.
         dynamic_axes: Axes that may have any size, by the name of an input or output:
             `{"ids": {0: "batch"}}`, or `{"ids": [0]}`. Other axes of inputs keep their sizes. None:
-            all of them.
+            all axes keep their sizes.
 
     Raises:
-        ValueError: If two layers have one group, there is no folder to write to, a name or axis is
-            wrong, or what a SavedModel is to be called with is not known.
-        TypeError: If dummy_input has something that is no array.
-        ImportError: If an ONNX file is asked for and tf2onnx is not installed.
-        NotImplementedError: For an op that has no form of TensorFlow's own ops, or in ONNX.
+        ValueError: If two layers have the same group, there is no folder to write to, a name or
+            axis is wrong, or the inputs of a SavedModel are not known.
+        TypeError: If dummy_input has an element that is not an array.
+        ImportError: If an ONNX file is requested and tf2onnx is not installed.
+        NotImplementedError: For an op that cannot be converted to stock ops or ONNX.
     """
     onnx = _onnx_arguments(
         training,
@@ -435,21 +437,22 @@ def _check_inputs_are_known(model: Any) -> None:
 
 
 def load_model(output_dir: str | os.PathLike[str], keras: Any = None, *, model: Any = None) -> Any:
-    """The model that `save_model` saved for training.
+    """Loads a model that `save_model` saved for training.
 
     Args:
         output_dir: The folder.
-        keras: The Keras that it is a model of; None: tf.keras.
-        model: A model made as the one that was saved, called on a batch and compiled as it was:
-            its weights, tables and slots become those of the file. For subclassed models, which
-            Keras makes anew only with a `get_config`. None: Keras makes it.
+        keras: The Keras module of the model; None: tf.keras.
+        model: A model of the same structure as the saved one, called on a batch and compiled in the
+            same way: its weights, tables and slots are set to those of the file. Needed for
+            subclassed models without a `get_config`, which Keras cannot make. None: Keras makes the
+            model.
 
     Returns:
-        The model, compiled as it was.
+        The model, compiled like the saved one.
 
     Raises:
-        FileNotFoundError: If there is none.
-        ValueError: If Keras cannot make the model, or `model` has no weights yet or others.
+        FileNotFoundError: If the folder has no such model.
+        ValueError: If Keras cannot make the model, or `model` has no weights yet or other weights.
         TypeError: If the file is of a class that Keras does not know.
     """
     keras = keras_of((keras or tf.keras).layers.Layer)

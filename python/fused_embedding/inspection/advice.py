@@ -105,7 +105,7 @@ class LogAdvisor:
         return _share(self.num_ids - self._total(is_missed), self.num_ids)
 
     def admission(self, threshold: int) -> Outcome:
-        """As Advisor.admission."""
+        """The outcome of CounterFilter(threshold)."""
         reuse = self._reuse
         rows = self._total(self._is_first & (reuse.total >= threshold))
         waiting = self._total(self._is_first & (reuse.total < threshold))
@@ -120,7 +120,7 @@ class LogAdvisor:
         )
 
     def time_to_live(self, steps: int) -> Outcome:
-        """As Advisor.time_to_live."""
+        """The outcome of GlobalStepEvict(steps) with an expire() before every step."""
         reuse = self._reuse
         expires = self._steps + steps + 1
         rows = _most_at_once(self._steps, np.minimum(expires, reuse.next_step)) / self.rate
@@ -136,7 +136,7 @@ class LogAdvisor:
         )
 
     def bounded(self, rows: int) -> Outcome:
-        """As Advisor.bounded."""
+        """The outcome of max_capacity=rows with eviction="lru"."""
         is_missed = self._reuse.distance >= rows * self.rate
         used = min(rows, self.num_distinct)
         return Outcome(
@@ -188,7 +188,7 @@ class FrequencyAdvisor:
         return float(len(self._counts))
 
     def admission(self, threshold: int) -> Outcome:
-        """As Advisor.admission."""
+        """The outcome of CounterFilter(threshold)."""
         rows = int((self._counts >= threshold).sum())
         waiting = len(self._counts) - rows
         found = np.maximum(self._counts - threshold, 0).sum()
@@ -203,7 +203,7 @@ class FrequencyAdvisor:
         )
 
     def time_to_live(self, steps: int) -> Outcome:
-        """As Advisor.time_to_live, but for `rows`, which are those at the end."""
+        """The outcome of GlobalStepEvict(steps); its `rows` are those at the end."""
         rows = int((self._ages <= steps).sum())
         return Outcome(
             "GlobalStepEvict",
@@ -216,7 +216,7 @@ class FrequencyAdvisor:
         )
 
     def bounded(self, rows: int) -> Outcome:
-        """As Advisor.bounded."""
+        """The outcome of max_capacity=rows with eviction="lru"."""
         used = min(rows, len(self._counts))
         stays = self._chance_to_stay(rows)
         return Outcome(

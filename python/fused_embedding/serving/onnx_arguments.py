@@ -16,16 +16,16 @@ Axes = Mapping[int, str] | Sequence[int]
 
 
 class OnnxArguments(NamedTuple):
-    """What an ONNX file takes and gives.
+    """The inputs and outputs of an ONNX file.
 
     Attributes:
-        dummy_input: What the model is called with: an array, or a list or dictionary of arrays (a
-            list of one is that one). Their sizes and dtypes count, not their values.
+        dummy_input: An array to call the model with, or a list or dictionary of arrays; a list of
+            one array means that array. Only shapes and dtypes are used, not values.
         input_names: A name for each array; None: the keys of a dictionary, else input_0 and so on.
         output_names: A name for each tensor of the result; None: output_0 and so on.
         dynamic_axes: Axes that may have any size, by the name of an input or output: their names,
             `{"ids": {0: "batch"}}`, or numbers, `{"ids": [0]}`. Other axes of inputs have the sizes
-            of dummy_input. None: all of them.
+            of dummy_input. None: all axes of inputs have the sizes of dummy_input.
     """
 
     dummy_input: Any

@@ -104,23 +104,24 @@ def _check_group(pg: Any) -> None:
 def dump(
     path: str, model: Any, table_names: TableNames = None, optim: bool = False, pg: Any = None
 ) -> None:
-    """Writes tables, and what optimizers keep in them, as files of plain numbers.
+    """Writes tables and their optimizer states as files of plain numbers.
 
-    Tables are copied in memory one at a time. Not written are versions, what filters count, and how
-    first values are drawn: use tf.train.Checkpoint to go on training bit by bit.
+    Tables are copied in memory one at a time. Versions, counts of filters, and the parameters of
+    first values are not written: use tf.train.Checkpoint to continue training with the same bits.
 
     Args:
-        path: A folder that is not there yet, or empty.
-        model: What has the tables: anything that tf.train.Checkpoint tracks, as a tf.Module, a
-            Keras model or a table; or a tf.Graph, inside `with session.as_default()`.
+        path: A folder that does not exist or is empty.
+        model: The object with the tables: anything that tf.train.Checkpoint tracks, such as a
+            tf.Module, a Keras model or a table; or a tf.Graph, in `with session.as_default()`.
         table_names: Names of the tables to write, or `{"model": names}`; None: all.
-        optim: Whether to write what optimizers keep.
+        optim: Whether to write optimizer states.
         pg: Must be None.
 
     Raises:
         FileExistsError: If `path` is not empty.
-        ValueError: If the model has no such tables, or values are float64, which files lack.
-        TypeError: If `model` is none.
+        ValueError: If the model has no such tables, or values are float64, which the files do not
+            support.
+        TypeError: If `model` is not such an object.
     """
     _check_group(pg)
     tables = _selected(model, table_names)
@@ -183,22 +184,24 @@ def _write(path: str, array: np.ndarray) -> None:
 def load(
     path: str, model: Any, table_names: TableNames = None, optim: bool = False, pg: Any = None
 ) -> None:
-    """Replaces the content of tables by that of files of `dump`, or of NVIDIA's DynamicEmbDump.
+    """Replaces the content of tables by files of `dump`, or of NVIDIA's DynamicEmbDump.
 
-    All files are checked before a table changes. Keys that are not in the files start anew.
+    All files are checked before a table changes. Keys that are not in the files are removed, and
+    start as new keys.
 
     Args:
         path: The folder.
-        model: What has the tables: anything that tf.train.Checkpoint tracks, as a tf.Module, a
-            Keras model or a table; or a tf.Graph, inside `with session.as_default()`.
+        model: The object with the tables: anything that tf.train.Checkpoint tracks, such as a
+            tf.Module, a Keras model or a table; or a tf.Graph, in `with session.as_default()`.
         table_names: Names of the tables to load, or `{"model": names}`; None: all.
-        optim: Whether to read what optimizers keep; else that starts anew. Files of `dump` only.
+        optim: Whether to read optimizer states, which only files of `dump` have; if not, the
+            states are reset.
         pg: Must be None.
 
     Raises:
-        FileNotFoundError: If a table has no files there.
-        ValueError: If files are not of such tables, or cut off, or the model has no such tables.
-        TypeError: If `model` is none.
+        FileNotFoundError: If a table has no files in the folder.
+        ValueError: If files are of other tables or truncated, or the model has no such tables.
+        TypeError: If `model` is not such an object.
     """
     _check_group(pg)
     tables = _selected(model, table_names)

@@ -17,10 +17,10 @@ _EMBEDDING_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
 
 
 class DynamicEmbCheckMode(enum.IntEnum):
-    """What a lookup does with keys that a full table refused.
+    """What a lookup does with keys that a full table refuses.
 
-    ERROR: it fails and says how many; the table is as before. WARNING: they read zeros, which is
-    logged. IGNORE: they read zeros.
+    ERROR: it raises an error with their number, and does not change the table. WARNING: they read
+    zeros, which is logged. IGNORE: they read zeros.
     """
 
     ERROR = 0
@@ -29,14 +29,14 @@ class DynamicEmbCheckMode(enum.IntEnum):
 
 
 class DynamicEmbEvictStrategy(enum.Enum):
-    """Which row a full table gives up: the one used longest ago, or least often."""
+    """Which row a full table evicts: the one used longest ago, or least often."""
 
     LRU = "lru"
     LFU = "lfu"
 
 
 class DynamicEmbInitializerMode(enum.Enum):
-    """How rows start. DEBUG: every value is the key modulo 100,000."""
+    """The distribution of first values. DEBUG: every value is the key modulo 100,000."""
 
     NORMAL = "normal"
     UNIFORM = "uniform"
@@ -57,15 +57,15 @@ def _check_dtype(name: str, value: Any, dtypes: tuple[tf.DType, ...]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class DynamicEmbInitializerArgs:
-    """How rows start.
+    """The first values of rows.
 
     Attributes:
-        mode: Which of the others are looked at.
-        mean: Of NORMAL.
-        std_dev: Of NORMAL, >= 0.
-        lower: Of UNIFORM; None: `-sqrt(1 / num_embeddings)`.
-        upper: Of UNIFORM; None: `sqrt(1 / num_embeddings)`.
-        value: Of CONSTANT.
+        mode: The distribution, which determines which of the other attributes are used.
+        mean: Mean for NORMAL.
+        std_dev: Standard deviation for NORMAL, >= 0.
+        lower: Lower bound for UNIFORM; None: `-sqrt(1 / num_embeddings)`.
+        upper: Upper bound for UNIFORM; None: `sqrt(1 / num_embeddings)`.
+        value: The constant for CONSTANT.
     """
 
     mode: DynamicEmbInitializerMode = DynamicEmbInitializerMode.UNIFORM
@@ -84,13 +84,13 @@ class DynamicEmbInitializerArgs:
             raise ValueError(f"lower = {lower} must be <= upper = {upper}; swap them")
 
     def initializer(self, num_embeddings: int | None) -> Any:
-        """What an EmbeddingVariable takes.
+        """The initializer for an EmbeddingVariable.
 
         Args:
-            num_embeddings: Rows that the table is made for; needed where a bound is None.
+            num_embeddings: Number of rows that the table is made for; required if a bound is None.
 
         Raises:
-            ValueError: If it is needed and None.
+            ValueError: If `num_embeddings` is required and None.
         """
         if self.mode == DynamicEmbInitializerMode.NORMAL:
             return tf.random_normal_initializer(self.mean, self.std_dev)
@@ -151,30 +151,30 @@ def _warn_once(field: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class DynamicEmbTableOptions:
-    """Options of a table. Those "without effect" are accepted, and warned about once if given.
+    """Options of a table. Ignored options are accepted; a given one is warned about once.
 
     Attributes:
         index_type: dtype of keys, tf.int64 or tf.int32; None: tf.int64.
         embedding_dtype: dtype of values, tf.float32, tf.float16, tf.bfloat16; None: tf.float32.
-        score_type: Without effect: frequencies and versions are 32-bit counters.
-        device_id: Without effect: tables are on the CPU.
-        dim: Length of a row; needed to make a table.
-        max_capacity: Most rows; None: as many as `num_embeddings` of `make_table`, and without
-            either no bound, so that nothing is evicted.
-        init_capacity: Without effect: a table starts empty and grows.
-        max_load_factor: Without effect: it grows when it must.
-        global_hbm_for_values: Without effect: there is no HBM tier.
-        local_hbm_for_values: The same.
-        evict_strategy: Which row a full table gives up for a new one.
-        bucket_capacity: Without effect: the index has buckets of its own.
-        block_size: Without effect: it is of GPU kernels.
-        io_block_size: The same.
-        io_by_cpu: The same.
-        use_constant_memory: The same.
-        reserved_key_start_bit: Without effect: no key is reserved.
-        num_of_buckets_per_alloc: Without effect: memory comes in slabs.
-        initializer_args: How rows start.
-        safe_check_mode: What a lookup does with keys that a full table refused.
+        score_type: Ignored: frequencies and versions are 32-bit counters.
+        device_id: Ignored: tables are on the CPU.
+        dim: Length of a row; required to make a table.
+        max_capacity: Maximum number of rows; None: `num_embeddings` of `make_table`, and if that is
+            None too, no bound, so that nothing is evicted.
+        init_capacity: Ignored: a table starts empty and grows.
+        max_load_factor: Ignored: a table grows when necessary.
+        global_hbm_for_values: Ignored: there is no HBM tier.
+        local_hbm_for_values: Ignored: there is no HBM tier.
+        evict_strategy: Which row a full table evicts for a new one.
+        bucket_capacity: Ignored: the index has buckets of a fixed size.
+        block_size: Ignored: an option of GPU kernels.
+        io_block_size: Ignored: an option of GPU kernels.
+        io_by_cpu: Ignored: an option of GPU kernels.
+        use_constant_memory: Ignored: an option of GPU kernels.
+        reserved_key_start_bit: Ignored: no key is reserved.
+        num_of_buckets_per_alloc: Ignored: memory is allocated in slabs.
+        initializer_args: The first values of rows.
+        safe_check_mode: What a lookup does with keys that a full table refuses.
     """
 
     index_type: Any = None
@@ -224,14 +224,14 @@ class DynamicEmbTableOptions:
             )
 
     def ev_option(self, num_embeddings: int | None = None) -> EmbeddingVariableOption:
-        """The same for an EmbeddingVariable.
+        """Converts the options to those of an EmbeddingVariable.
 
         Args:
-            num_embeddings: Rows that the table is made for: `max_capacity` where that is None, and
-                what the bounds of UNIFORM are made of; None: `max_capacity`.
+            num_embeddings: Number of rows that the table is made for. It replaces a `max_capacity`
+                of None, and determines the bounds of UNIFORM. None: `max_capacity`.
 
         Returns:
-            Its initializer, bound, eviction and check mode.
+            Options with the initializer, bound, eviction and check mode.
 
         Raises:
             ValueError: If the initializer needs a number of rows and there is none.

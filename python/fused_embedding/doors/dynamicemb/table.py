@@ -9,20 +9,21 @@ from fused_embedding.variable.scope import AnyEmbeddingVariable, get_embedding_v
 def make_table(
     name: str, options: DynamicEmbTableOptions, num_embeddings: int | None = None
 ) -> AnyEmbeddingVariable:
-    """Makes an EmbeddingVariable: what DynamicEmb's planner and sharder make of options.
+    """Makes an EmbeddingVariable from options, like DynamicEmb's planner and sharder.
 
     Args:
-        name: Of the variable, as of `fe.get_embedding_variable`.
-        options: Its options; `dim` is needed.
-        num_embeddings: `num_embeddings` of TorchRec's config of the table: see
-            `DynamicEmbTableOptions.ev_option`.
+        name: Name of the variable in the variable scope.
+        options: The options of the table; `dim` is required.
+        num_embeddings: `num_embeddings` of TorchRec's config of the table: the maximum number of
+            rows if `options.max_capacity` is None, and the base of UNIFORM's default bounds.
 
     Returns:
         The EmbeddingVariable, for the lookups of fe.nn.
 
     Raises:
-        TypeError: If `options` are others.
-        ValueError: If `dim` is None, `num_embeddings` < 1, or the initializer needs one.
+        TypeError: If `options` is not a DynamicEmbTableOptions.
+        ValueError: If `dim` is None, `num_embeddings` < 1, or the initializer needs
+            `num_embeddings` and it is None.
 
     >>> options = fe.dynamicemb.DynamicEmbTableOptions(dim=8, max_capacity=1000)
     >>> table = fe.dynamicemb.make_table("users", options)

@@ -139,16 +139,16 @@ class _Embedding(tf.Module):
         return [part for table in self.tables for part in _parts_of(table)]
 
     def to(self, device: Any = None) -> Any:
-        """Nothing: rows are in host memory, where all ops on them run, whatever the device.
+        """Does nothing: rows are in host memory, where all ops on them run, whatever the device.
 
         Args:
-            device: "cpu", "cuda" or "cuda:0", as of OneFlow's modules; None.
+            device: "cpu", "cuda" or "cuda:0", as for OneFlow's modules; or None.
 
         Returns:
             The embedding itself.
 
         Raises:
-            ValueError: For anything else, as a dtype, which would change it.
+            ValueError: For anything else, such as a dtype, which would change the embedding.
         """
         kind = device.partition(":")[0] if isinstance(device, str) else device
         if kind not in (None, "cpu", "cuda"):
@@ -164,27 +164,28 @@ class _Embedding(tf.Module):
         return self.forward(ids, table_ids)
 
     def forward(self, ids: Any, table_ids: Any = None) -> tf.Tensor:
-        """Looks ids up, all tables in one op.
+        """Looks up ids in all tables by one op.
 
-        Ids are keys, also negative ones, and each table has its own: one id in two tables is two
-        rows. In training every id gets a row; inside `fe.inference()` nothing changes. The id
+        Ids are keys, negative ids included, and each table has its own rows: an id in two tables
+        has two rows. In training every id gets a row; in `fe.inference()` nothing changes. The id
         `padding_idx` reads zeros in each table, gets no row and is not trained.
 
         Args:
-            ids: `[batch, num_tables]` of `key_type`, column i in table i. With one table, or with
-                `table_ids`, any shape.
-            table_ids: Table of each id, integers of the shape of `ids`; None: see `ids`.
+            ids: `[batch, num_tables]` of `key_type`; column i is looked up in table i. With one
+                table, or with `table_ids`, any shape.
+            table_ids: Table number of each id, integers of the shape of `ids`; None: the number of
+                the column.
 
         Returns:
             The shape of `ids` with `embedding_dim` appended: `[batch, num_tables, dim]`.
 
         Raises:
             TypeError: If ids are not of `key_type`.
-            ValueError: If their shape fits neither.
-            tf.errors.ResourceExhaustedError: If a table would have more rows than `capacity`. No
-                row of it was made.
-            tf.errors.InvalidArgumentError: For a table id that is no table, or if all tables
-                together now have more rows than `capacity`.
+            ValueError: If the shape of `ids` or `table_ids` does not fit.
+            tf.errors.ResourceExhaustedError: If a table would have more rows than `capacity`. The
+                table has not changed.
+            tf.errors.InvalidArgumentError: For a table id that is not the number of a table, or if
+                all tables together now have more rows than `capacity`.
         """
         ids = tf.convert_to_tensor(ids, dtype_hint=self.key_type)
         if ids.dtype != self.key_type:
@@ -282,19 +283,19 @@ class _Embedding(tf.Module):
         return tf.reshape(tf.dynamic_stitch(positions, rows), [-1, self.embedding_dim])
 
     def save_snapshot(self, snapshot_name: str) -> None:
-        """Writes all tables, with what optimizers keep in them, below the persistent path.
+        """Writes all tables with their optimizer states below the persistent path.
 
-        A snapshot is a folder, `snapshots/NAME`, with a file that numpy reads for each table. It is
-        there as a whole or not at all. Tables are copied in memory one at a time; for tables near
-        the size of memory use tf.train.Checkpoint. Tables on an SSD are not copied: the rows are
-        hard links of their files there. In a TF1 graph, call it in a session.
+        A snapshot is a folder, `snapshots/NAME`, with one file per table that numpy reads. It is
+        written atomically. Tables are copied in memory one at a time; for tables near the size of
+        memory use tf.train.Checkpoint. Tables on an SSD are not copied: the snapshot has hard links
+        to their files. In a TF1 graph, call this in a session.
 
         Args:
             snapshot_name: Name of the folder.
 
         Raises:
-            ValueError: For a name that is no name of a folder.
-            FileExistsError: If there is a snapshot of that name.
+            ValueError: For a name that is not a valid name of a folder.
+            FileExistsError: If a snapshot of that name exists.
         """
         tables = [_parts_of(table) for table in self.tables]
         snapshot.save(self.store_options.folder, snapshot_name, self._manifest(), tables)
@@ -303,15 +304,15 @@ class _Embedding(tf.Module):
         """Replaces the content of all tables by that of a snapshot.
 
         Args:
-            snapshot_name: Name of one that `save_snapshot` or a writer of
-                `make_persistent_table_writer` left below the persistent path.
+            snapshot_name: Name of a snapshot that `save_snapshot` or a writer of
+                `make_persistent_table_writer` wrote below the persistent path.
 
         Raises:
-            FileNotFoundError: If there is none; the message lists those that are there.
+            FileNotFoundError: If there is no such snapshot; the message lists the existing ones.
             ValueError: If it has other tables or more rows than `capacity`, or a file is damaged.
-                No table has changed then.
+                No table has changed.
             tf.errors.DataLossError: If a file of a table on an SSD is damaged. That table has not
-                changed; those before it have.
+                changed; the tables before it have.
         """
         tables = [_parts_of(table) for table in self.tables]
         store = self.store_options
@@ -340,20 +341,21 @@ class MultiTableEmbedding(_Embedding):
     """Tables without a vocabulary that are looked up together. A tf.Module.
 
     Args:
-        name: Of the module; its tables are the EmbeddingVariables `NAME/table_0`, ...
+        name: Name of the module; its tables are the EmbeddingVariables `NAME/table_0`, ...
         embedding_dim: Length of a row, > 0.
         dtype: tf.float32, tf.float64, tf.float16 or tf.bfloat16.
         key_type: tf.int64 or tf.int32.
         tables: A list of `make_table_options`, one for each table; None: one table.
-        store_options: Of `make_device_mem_store_options` or another of those.
-        default_initializer: Where `tables` is None; None: normal, 0.05 wide.
-        padding_idx: The id that reads zeros in each table and is not trained; None: none.
-        seed: Another one gives rows other first values; 0: that of the name. `tf.random.set_seed`
-            counts beside it, as in TensorFlow.
+        store_options: Result of `make_device_mem_store_options`,
+            `make_cached_host_mem_store_options` or `make_cached_ssd_store_options`.
+        default_initializer: Initializer if `tables` is None; None: normal, standard deviation 0.05.
+        padding_idx: The id that reads zeros in each table and is not trained; None: no id.
+        seed: Seed of the first values; 0: derived from the name. `tf.random.set_seed` is combined
+            with it, as in TensorFlow.
 
     Raises:
-        TypeError: For arguments that are not these.
-        ValueError: For values that are not.
+        TypeError: For arguments of other types.
+        ValueError: For other values.
 
     >>> one = fe.one_embedding
     >>> tables = [one.make_table(one.make_uniform_initializer(-0.1, 0.1)) for _ in range(3)]
@@ -374,27 +376,30 @@ class MultiTableEmbedding(_Embedding):
 
 
 class MultiTableMultiColumnEmbedding(_Embedding):
-    """Tables whose rows have several columns, each with a dim and first values of its own.
+    """Tables whose rows have several columns, each with its own dim and initializer.
 
-    A row is its columns side by side: `forward` returns `[batch, num_tables, sum of dims]`. Where
-    columns of a table start differently, its first values are rows of a matrix of 4096.
+    A row is the concatenation of its columns: `forward` returns `[batch, num_tables, sum of dims]`.
+    If the columns of a table have different initializers, first values are rows of a matrix with
+    4096 rows.
 
     Args:
-        name: Of the module; its tables are the EmbeddingVariables `NAME/table_0`, ...
+        name: Name of the module; its tables are the EmbeddingVariables `NAME/table_0`, ...
         embedding_dim: A list of the dims of the columns, or an int: one column.
         dtype: tf.float32, tf.float64, tf.float16 or tf.bfloat16.
         key_type: tf.int64 or tf.int32.
         tables: A list of `make_table_options`, one for each table, each of a list of
             `make_column_options`; None: one table.
-        store_options: Of `make_device_mem_store_options` or another of those.
-        default_initializer: Where `tables` is None; None: normal, 0.05 wide.
-        padding_idx: The id that reads zeros in each table and is not trained; None: none.
-        seed: Another one gives rows other first values; 0: that of the name. `tf.random.set_seed`
-            counts beside it, as in TensorFlow.
+        store_options: Result of `make_device_mem_store_options`,
+            `make_cached_host_mem_store_options` or `make_cached_ssd_store_options`.
+        default_initializer: Initializer if `tables` is None; None: normal, standard deviation 0.05.
+        padding_idx: The id that reads zeros in each table and is not trained; None: no id.
+        seed: Seed of the first values; 0: derived from the name. `tf.random.set_seed` is combined
+            with it, as in TensorFlow.
 
     Raises:
-        TypeError: For arguments that are not these.
-        ValueError: For values that are not, and if a table's columns are not as many as the dims.
+        TypeError: For arguments of other types.
+        ValueError: For other values, and if a table's number of columns differs from that of the
+            dims.
     """
 
     @staticmethod

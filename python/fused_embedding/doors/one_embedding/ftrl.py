@@ -24,8 +24,8 @@ def _as_variables(params: Any) -> list[tf.Variable]:
 class Ftrl(FtrlOptimizer):
     """FTRL-Proximal, with OneFlow's arguments: an optimizer of tf.compat.v1.train.
 
-    It has `step` with a closure, beside `minimize`, `compute_gradients` and `apply_gradients`, and
-    trains all kinds of variables. `accum^-lr_power` is what the rule reads, as in TensorFlow and
+    In addition to `minimize`, `compute_gradients` and `apply_gradients` it has `step` with a
+    closure. It trains all kinds of variables. The rule uses `accum^-lr_power`, as in TensorFlow and
     the paper.
 
     Args:
@@ -77,23 +77,32 @@ class Ftrl(FtrlOptimizer):
         )
 
     def compute_gradients(self, loss: Any, var_list: Any = None, **kwargs: Any) -> Any:
-        """As of tf.compat.v1.train.Optimizer, of `params` unless `var_list` says otherwise."""
+        """Computes gradients of a loss.
+
+        Args:
+            loss: The loss.
+            var_list: The variables; None: `params`.
+            **kwargs: Further arguments of tf.compat.v1.train.Optimizer.compute_gradients.
+
+        Returns:
+            Pairs of gradient and variable.
+        """
         return super().compute_gradients(
             loss, self._params if var_list is None else var_list, **kwargs
         )
 
     def zero_grad(self, set_to_none: bool = False) -> None:
-        """Nothing, for programs of OneFlow: TensorFlow keeps no gradients between steps."""
+        """Does nothing, for programs of OneFlow: TensorFlow keeps no gradients between steps."""
 
     def step(self, closure: Callable[[], Any] | None = None) -> tf.Tensor:
         """Computes a loss and its gradients, and applies them.
 
         Args:
-            closure: Computes the loss, without parameters, and returns it. It calls no
-                `backward()`: that is done here.
+            closure: Function without parameters that computes and returns the loss. It must not
+                call `backward()`: `step` computes the gradients.
 
         Returns:
-            The loss before the step. In a TF1 graph, running it makes the step.
+            The loss before the step. In a TF1 graph, running it executes the step.
 
         Raises:
             NotImplementedError: Without a closure: variables of TensorFlow hold no gradients.

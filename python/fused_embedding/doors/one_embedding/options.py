@@ -1,4 +1,4 @@
-"""What OneEmbedding's `make_...` functions make: initializers, tables, and where rows live."""
+"""OneEmbedding's `make_...` functions: initializers, options of tables and of storage."""
 
 import dataclasses
 import operator
@@ -14,24 +14,24 @@ from fused_embedding.variable.storage_options import MIN_DRAM_BYTES
 
 _SIZE_FACTORS = (1, 2, 3)
 _BLOCK_SIZES = (512, 4096)
-# What OneEmbedding keeps of each rule beside a value, itself included. It has no other rules.
+# Numbers that OneEmbedding stores per value for each rule, value included. It has no other rules.
 _SIZE_FACTOR_OF_RULE = {"sgd": 1, "momentum": 2, "adagrad": 2, "adam": 3, "adamw": 3, "ftrl": 3}
 
 
 @dataclasses.dataclass(frozen=True)
 class ColumnOptions:
-    """How one column of a table starts."""
+    """The initializer of one column of a table."""
 
     initializer: Any
 
 
 @dataclasses.dataclass(frozen=True)
 class TableOptions:
-    """How the rows of a table start.
+    """The initializers of a table's rows.
 
     Attributes:
-        initializer: Of all columns; None: `columns` says.
-        columns: Of each column.
+        initializer: Initializer of all columns; None: `columns` has those of each column.
+        columns: Options of each column.
     """
 
     initializer: Any = None
@@ -41,7 +41,7 @@ class TableOptions:
         """The initializer of each column.
 
         Raises:
-            ValueError: If there are `columns`, and not as many.
+            ValueError: If the length of `columns` is neither 0 nor `num_columns`.
         """
         if not self.columns:
             return [self.initializer] * num_columns
@@ -61,7 +61,7 @@ def make_uniform_initializer(low: float, high: float) -> Any:
         high: Upper bound.
 
     Returns:
-        What `make_table_options` and `make_column_options` take.
+        An initializer for `make_table_options` and `make_column_options`.
 
     Raises:
         ValueError: If `low` is above `high`.
@@ -79,7 +79,7 @@ def make_normal_initializer(mean: float, std: float) -> Any:
         std: Its standard deviation.
 
     Returns:
-        What `make_table_options` and `make_column_options` take.
+        An initializer for `make_table_options` and `make_column_options`.
 
     Raises:
         ValueError: If `std` is negative.
@@ -90,10 +90,10 @@ def make_normal_initializer(mean: float, std: float) -> Any:
 
 
 def as_int(name: str, value: Any) -> int:
-    """An argument that is any integer.
+    """Checks that an argument is an integer.
 
     Raises:
-        TypeError: If it is none.
+        TypeError: If it is not.
     """
     try:
         return operator.index(value)
@@ -131,34 +131,34 @@ def _check_initializer(initializer: Any) -> None:
 
 
 def make_column_options(initializer: Any) -> ColumnOptions:
-    """How one column of a table of several columns starts.
+    """Sets the initializer of one column, for a table of several columns.
 
     Args:
-        initializer: Of `make_uniform_initializer` or `make_normal_initializer`, or any other of
-            TensorFlow.
+        initializer: Result of `make_uniform_initializer` or `make_normal_initializer`, or any other
+            initializer of TensorFlow.
 
     Returns:
         An entry of the list that `make_table_options` takes.
 
     Raises:
-        TypeError: If it is no initializer.
+        TypeError: If `initializer` is not an initializer.
     """
     _check_initializer(initializer)
     return ColumnOptions(initializer)
 
 
 def make_table_options(param: Any) -> TableOptions:
-    """How the rows of a table start.
+    """Sets the initializers of a table's rows.
 
     Args:
-        param: An initializer of all columns, as of `make_column_options`, or a list of
-            `make_column_options`, one for each column.
+        param: An initializer of all columns, or a list of results of `make_column_options`, one for
+            each column.
 
     Returns:
         An entry of the argument `tables` of the embeddings.
 
     Raises:
-        TypeError: If it is neither.
+        TypeError: If `param` is neither.
         ValueError: If the list is empty.
     """
     if not isinstance(param, list | tuple):
@@ -176,20 +176,32 @@ def make_table_options(param: Any) -> TableOptions:
 
 
 def make_table(param: Any) -> TableOptions:
-    """The same as `make_table_options`."""
+    """Sets the initializers of a table's rows; the same function as `make_table_options`.
+
+    Args:
+        param: An initializer of all columns, or a list of results of `make_column_options`, one for
+            each column.
+
+    Returns:
+        An entry of the argument `tables` of the embeddings.
+
+    Raises:
+        TypeError: If `param` is neither.
+        ValueError: If the list is empty.
+    """
     return make_table_options(param)
 
 
 @dataclasses.dataclass(frozen=True)
 class StoreOptions:
-    """Where rows live and snapshots go.
+    """Where rows and snapshots are stored.
 
     Attributes:
-        folder: Of this process's snapshots.
-        capacity: Most rows of all tables together; None: no bound.
-        size_factor: Numbers that are kept for each number of a row, itself included.
-        storage_dim: Numbers that are kept for each row, over which `size_factor` is forgotten;
-            -1: as `size_factor` says.
+        folder: Folder of this process's snapshots.
+        capacity: Maximum number of rows of all tables together; None: no bound.
+        size_factor: Numbers that are stored per number of a row, the number itself included.
+        storage_dim: Numbers that are stored per row, which takes precedence over `size_factor`;
+            -1: `size_factor` is used.
         storage: The tiers of all tables together.
     """
 
@@ -203,7 +215,7 @@ class StoreOptions:
         """`size_factor` for rows of `dim` numbers.
 
         Raises:
-            ValueError: If `storage_dim` is no multiple of `dim` that it may be.
+            ValueError: If `storage_dim` is not 1, 2 or 3 times `dim`.
         """
         if self.storage_dim == -1:
             return self.size_factor
@@ -215,9 +227,9 @@ class StoreOptions:
         return self.storage_dim // dim
 
     def ev_option(self, num_tables: int) -> EmbeddingVariableOption:
-        """The same for one of `num_tables` EmbeddingVariables, which share the caches evenly.
+        """The options of one of `num_tables` EmbeddingVariables, which share the caches evenly.
 
-        Each may have `capacity` rows: what all of them have, the embedding looks after.
+        Each may have `capacity` rows; the embedding checks the sum over all tables.
 
         Raises:
             ValueError: If the caches are too small for so many.
@@ -239,7 +251,7 @@ def _check_budget(num_bytes: int, num_tables: int) -> None:
 
 
 def check_size_factor(name: str, factor: int, rule: str) -> None:
-    """Raises ValueError where a store's size factor is not that of the optimizer's rule."""
+    """Raises ValueError if a store's size factor does not fit the optimizer's rule."""
     needed = _SIZE_FACTOR_OF_RULE.get(rule, factor)
     if needed != factor:
         raise ValueError(
@@ -255,7 +267,7 @@ def _check_positive(name: str, value: Any) -> None:
 
 
 def _folder(persistent_path: str | Sequence[str]) -> str:
-    """The folder of the one rank that there is."""
+    """The folder of the only rank."""
     if isinstance(persistent_path, str) and persistent_path:
         return os.path.join(persistent_path, "0-1")
     is_list = isinstance(persistent_path, list | tuple)
@@ -276,7 +288,7 @@ def _store_options(
     storage_dim: int,
     physical_block_size: int,
 ) -> StoreOptions:
-    """Checks what all stores have in common; rows are in DRAM."""
+    """Checks the options that all stores have; the result has rows in DRAM."""
     folder = _folder(persistent_path)
     if capacity is not None:
         _check_positive("capacity", capacity)
@@ -303,21 +315,22 @@ def make_device_mem_store_options(
     storage_dim: int = -1,
     physical_block_size: int = 4096,
 ) -> StoreOptions:
-    """All rows in device memory, which on a machine without GPUs is DRAM: rows are there.
+    """Store options for rows in device memory, which here is DRAM, as on a machine without GPUs.
 
     Args:
         persistent_path: Folder of snapshots, or a list of one: `PATH/0-1`, or the one listed.
-        capacity: Most rows of all tables together, > 0. A lookup that makes more fails.
+        capacity: Maximum number of rows of all tables together, > 0. A lookup that exceeds it
+            fails.
         size_factor: 1 for SGD, 2 with momentum or for Adagrad, 3 for Adam and Ftrl. Training by an
             optimizer that needs another is an error.
-        storage_dim: The same as a number of elements, `size_factor * dim`; -1: as `size_factor`.
-        physical_block_size: 512 or 4096; without effect in DRAM.
+        storage_dim: `size_factor * dim`, the same as a number of elements; -1: use `size_factor`.
+        physical_block_size: 512 or 4096; ignored for DRAM.
 
     Returns:
         The argument `store_options` of the embeddings.
 
     Raises:
-        ValueError: For values that these are not.
+        ValueError: For other values.
         TypeError: If `persistent_path` is neither a path nor a list.
     """
     _check_positive("capacity", capacity)
@@ -332,22 +345,23 @@ def make_cached_host_mem_store_options(
     storage_dim: int = -1,
     physical_block_size: int = 4096,
 ) -> StoreOptions:
-    """All rows in host memory, behind a cache in device memory: both are DRAM, so there is none.
+    """Store options for rows in host memory. Device memory is DRAM too, so there is no cache.
 
     Args:
-        cache_budget_mb: Megabytes of the cache, > 0; without effect.
+        cache_budget_mb: Megabytes of the cache, > 0; ignored.
         persistent_path: Folder of snapshots, or a list of one: `PATH/0-1`, or the one listed.
-        capacity: Most rows of all tables together, > 0. A lookup that makes more fails.
+        capacity: Maximum number of rows of all tables together, > 0. A lookup that exceeds it
+            fails.
         size_factor: 1 for SGD, 2 with momentum or for Adagrad, 3 for Adam and Ftrl. Training by an
             optimizer that needs another is an error.
-        storage_dim: The same as a number of elements, `size_factor * dim`; -1: as `size_factor`.
-        physical_block_size: 512 or 4096; without effect in DRAM.
+        storage_dim: `size_factor * dim`, the same as a number of elements; -1: use `size_factor`.
+        physical_block_size: 512 or 4096; ignored for DRAM.
 
     Returns:
         The argument `store_options` of the embeddings.
 
     Raises:
-        ValueError: For values that these are not.
+        ValueError: For other values.
         TypeError: If `persistent_path` is neither a path nor a list.
     """
     _check_positive("cache_budget_mb", cache_budget_mb)
@@ -364,24 +378,25 @@ def make_cached_ssd_store_options(  # noqa: PLR0913 - OneFlow's signature
     physical_block_size: int = 4096,
     host_cache_budget_mb: int = 0,
 ) -> StoreOptions:
-    """Rows in memory, and on an SSD where it has no room for them: docs/storage_tiers.md.
+    """Store options for rows in memory and on an SSD: docs/storage_tiers.md.
 
     Args:
-        cache_budget_mb: Megabytes of the cache in device memory. There is one cache, in DRAM, of
-            this and `host_cache_budget_mb`, which the tables share evenly: 16 or more for each.
-        persistent_path: Folder on the SSD, as of `make_device_mem_store_options`.
-        capacity: A hint, without effect; None: none.
+        cache_budget_mb: Megabytes of the cache in device memory. There is one cache, in DRAM, whose
+            size is the sum of this and `host_cache_budget_mb`. The tables share it evenly, and each
+            needs 16 or more.
+        persistent_path: Folder on the SSD, or a list of one: `PATH/0-1`, or the one listed.
+        capacity: A hint, which is ignored; or None.
         size_factor: 1 for SGD, 2 with momentum or for Adagrad, 3 for Adam and Ftrl. Training by an
             optimizer that needs another is an error.
-        storage_dim: The same as a number of elements, `size_factor * dim`; -1: as `size_factor`.
-        physical_block_size: 512 or 4096; without effect.
+        storage_dim: `size_factor * dim`, the same as a number of elements; -1: use `size_factor`.
+        physical_block_size: 512 or 4096; ignored.
         host_cache_budget_mb: Megabytes of the cache in host memory.
 
     Returns:
         The argument `store_options` of the embeddings.
 
     Raises:
-        ValueError: For values that these are not, or if the caches are too small for a table.
+        ValueError: For other values, or if the caches are too small for a table.
         TypeError: If `persistent_path` is neither a path nor a list.
     """
     if (
