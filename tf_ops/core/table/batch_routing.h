@@ -34,7 +34,7 @@ class BatchRouting {
     }
     begins_[int64_t{1} << shard_bits] = begin;
     for (int64_t i = 0; i < keys.size; ++i) {
-      const uint64_t hash_of_key = hash(i);  // once more: faster than to read it back
+      const uint64_t hash_of_key = hash(i);  // computed again: faster than storing and reading it
       const int64_t sorted = next[Shard(hash_of_key, shard_bits)]++;
       positions_[sorted] = i;
       hashes_[sorted] = hash_of_key;
@@ -59,7 +59,7 @@ class BatchRouting {
     return Status();
   }
 
-  static constexpr int64_t kSmall = 512;  // no allocation for the batches of serving
+  static constexpr int64_t kSmall = 512;  // batches of serving need no allocation
   Span<const int64_t> keys_;
   int64_t begins_[kMaxShards + 1];
   int64_t* positions_ = nullptr;

@@ -26,7 +26,7 @@ static_assert(sizeof(RowHeader) == 16);
 
 constexpr uint32_t kDeadVersion = 0xffffffffu;  // of a row that was erased
 
-// Of a row that may lie anywhere, as in a file.
+// The header of a row at any address, aligned or not, as in a file.
 inline RowHeader HeaderAt(const char* row) {
   RowHeader header;
   std::memcpy(&header, row, sizeof(header));
@@ -49,11 +49,11 @@ inline int64_t ValueBytes(ValueType type) {
   return 0;
 }
 
-// What an optimizer keeps beside a value: `width` numbers of ComputeType<T> a row.
+// An optimizer's state in a row: `width` numbers of ComputeType<T>.
 struct Slot {
   std::string name;      // "Adagrad/accumulator": unique in a table, written to checkpoints
   int64_t width = 0;     // dim, or 1 for one number a row
-  double initial = 0.0;  // of every number of a new row
+  double initial = 0.0;  // value of every number of the slot in a new row
 
   bool operator==(const Slot& other) const { return name == other.name && width == other.width; }
 };
@@ -64,17 +64,17 @@ struct RowLayout {
   std::vector<Slot> slots;
 
   int64_t value_bytes() const { return dim * ValueBytes(value_type); }
-  // Numbers of slots are doubles beside a table of doubles, and floats else.
+  // Numbers of slots are doubles in a table of doubles, and floats otherwise.
   int64_t slot_number_bytes() const { return value_type == ValueType::kDouble ? 8 : 4; }
   int64_t slot_width() const {
     int64_t width = 0;
     for (const Slot& slot : slots) width += slot.width;
     return width;
   }
-  // From the start of a row.
+  // Offsets from the start of a row, in bytes.
   int64_t value_offset() const { return int64_t{sizeof(RowHeader)}; }
   int64_t slots_offset() const { return RoundUp(value_offset() + value_bytes()); }
-  // Of a slot, or -1.
+  // Offset of a slot, or -1 if the layout does not have it.
   int64_t SlotOffset(const std::string& name) const {
     int64_t offset = slots_offset();
     for (const Slot& slot : slots) {

@@ -11,20 +11,21 @@
 
 namespace fused_embedding {
 
-// Rows of one size by number, in chunks that are never moved. The system gives a chunk its memory
-// page by page when rows are first written. Not thread-safe.
+// Numbered rows of one size, in chunks that are never moved. The system allocates the memory of a
+// chunk page by page when rows are first written. Not thread-safe.
 class RowSlab {
  public:
   explicit RowSlab(int64_t row_bytes = 0);
 
   int64_t row_bytes() const { return row_bytes_; }
   int64_t size() const { return num_rows_ - num_free_; }
-  // Rows are numbered below it, dead ones among them.
+  // Upper bound of row numbers; includes dead rows.
   int64_t num_rows() const { return num_rows_; }
-  // Touched, not reserved.
+  // Memory that was touched, not merely reserved.
   int64_t memory_bytes() const;
-  // How many rows there may be, but for a while: those beyond, and the last ones, which do not fill
-  // a huge page, lie on small pages. For chunks that are not made yet.
+  // Sets the number of rows that is exceeded only temporarily. Rows beyond it, and the last rows
+  // below it, which do not fill a huge page, are on small pages. Affects only chunks that are made
+  // later.
   void ExpectRows(int64_t num_rows) { expected_rows_ = num_rows; }
 
   FE_INLINE char* row(int64_t number) const {
@@ -37,13 +38,14 @@ class RowSlab {
     return number < num_rows_ && header(number)->version != kDeadVersion;
   }
 
-  // Makes room for `num_rows` more. Add then cannot fail.
+  // Makes room for `num_rows` more rows, so that their Add cannot fail.
   Status Reserve(int64_t num_rows);
-  // The number of a new row with this key, its other bytes to be written. Dead rows are used first.
+  // Adds a row with this key, and returns its number. Reuses dead rows first. The caller writes the
+  // other bytes.
   uint32_t Add(int64_t key);
   void Remove(uint32_t number);
 
-  // Rows with the same numbers and other sizes; `copy(from, to)` moves one that is alive.
+  // Changes the size of rows and keeps their numbers; `copy(from, to)` copies a row that is alive.
   template <typename Copy>
   Status Resize(int64_t row_bytes, const Copy& copy) {
     RowSlab resized(row_bytes);
@@ -61,7 +63,7 @@ class RowSlab {
   }
 
  private:
-  // Rows that the chunks have room for.
+  // Number of rows that the chunks have room for.
   int64_t capacity() const { return static_cast<int64_t>(chunks_.size()) << chunk_shift_; }
   Status AddChunk();
 
@@ -72,7 +74,7 @@ class RowSlab {
   int64_t num_rows_ = 0;
   int64_t num_free_ = 0;
   int64_t expected_rows_ = -1;  // or any number
-  int64_t free_row_ = -1;  // the dead row used next, whose key is the number of the one after it
+  int64_t free_row_ = -1;       // the dead row to reuse next; its key is the number of the next one
 };
 
 }  // namespace fused_embedding

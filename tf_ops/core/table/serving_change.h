@@ -1,4 +1,4 @@
-// A delta that is put into the tables of an export, while no request reads them.
+// Applies a delta to the tables of an export, while no request reads them.
 
 #ifndef FUSED_EMBEDDING_CORE_TABLE_SERVING_CHANGE_H_
 #define FUSED_EMBEDDING_CORE_TABLE_SERVING_CHANGE_H_
@@ -13,19 +13,19 @@
 
 namespace fused_embedding {
 
-// What a delta says of a table.
+// The changes of a table in a delta.
 struct TableChange {
   EmbeddingTable* table = nullptr;
   EmbeddingTable::Content content;   // rows to set
   Span<const int64_t> removed_keys;  // erased first
-  bool is_full = false;              // all rows are
+  bool is_full = false;              // all rows are erased first
 };
 
-// FailedPrecondition where a delta failed half-way. By those who hold the lock.
+// FailedPrecondition if a delta failed half-way. The caller must hold the lock.
 Status CheckNotTorn(const ServingLock& lock);
 
-// By who holds `lock` alone. After an error, which is that a table is full or memory ran out, some
-// tables may be changed and others not: the lock is torn.
+// The caller must hold `lock` exclusively. An error means that a table is full or memory ran out.
+// Some tables may then have changed and others not, so the lock is marked as torn.
 Status PutChanges(const CpuExec& exec, Span<const TableChange> changes, ServingLock* lock);
 
 }  // namespace fused_embedding

@@ -1,4 +1,4 @@
-// THE list of combiners: how the embeddings e of a row become one vector, w being their weights.
+// THE list of combiners: formulas that combine the embeddings e of a row, with weights w.
 
 #ifndef FUSED_EMBEDDING_CORE_LOOKUP_ROWS_COMBINER_H_
 #define FUSED_EMBEDDING_CORE_LOOKUP_ROWS_COMBINER_H_
@@ -30,15 +30,15 @@ inline Status ParseCombiner(const std::string& name, Combiner* combiner) {
   return Status();
 }
 
-// What a row adds up before its denominator is taken.
+// The term that each pair adds to a row's sum, from which the denominator is computed.
 template <typename C>
 FE_INLINE C DenominatorTerm(Combiner combiner, C weight) {
   return combiner == Combiner::kSqrtn ? weight * weight : weight;
 }
 
 // Whether the sum of a row's terms makes its denominator 0. Such a row is 0 whatever its embeddings
-// hold, as tf.math.div_no_nan makes it: who adds them up leaves them out, for 0 times infinity is
-// not 0. This is the one place of the rule; RowScale and PassedBack follow it.
+// are, as with tf.math.div_no_nan. Its embeddings must not be added at all, because 0 times
+// infinity is not 0. Only this function implements the rule; RowScale and PassedBack use it.
 template <typename C>
 FE_INLINE bool HasZeroDenominator(Combiner combiner, C sum_of_terms) {
   return combiner != Combiner::kSum && sum_of_terms == 0;
@@ -52,7 +52,7 @@ FE_INLINE C RowScale(Combiner combiner, C sum_of_terms) {
   return 1 / (combiner == Combiner::kSqrtn ? std::sqrt(sum_of_terms) : sum_of_terms);
 }
 
-// What max_norm multiplies a row of this norm by. Source: tf.clip_by_norm.
+// The factor by which max_norm scales a row of this norm. Source: tf.clip_by_norm.
 template <typename C>
 FE_INLINE C ClipScale(C norm, C max_norm) {
   return norm > max_norm ? max_norm / norm : C{1};

@@ -1,14 +1,14 @@
-// The pairs of an embedding and a row that stages 5 and 6 work on, wherever their embeddings are.
+// The (embedding, row) pairs of stages 5 and 6, independent of where the embeddings are stored.
 //
 // Two structs are such sources: Pairs, whose embeddings were gathered, and GroupColumn, which reads
-// a table in place. Both begin with the fields below, and have besides:
+// a table in place. Both have the fields below, and these methods:
 //
-//   IsKept(pair)     whether the pair counts, and was not dropped
-//   Exists(pair)     the same of pairs that nobody checked: there is its embedding, and its row
+//   IsKept(pair)     whether the pair was not dropped
+//   Exists(pair)     for unchecked pairs: whether it is kept, and its embedding and row exist
 //   row(pair)        its embedding, `dim` values
 //   IsZeroRow(row)   whether the row's result is 0, whatever its pairs are
 //
-// Templates over a source take either.
+// Templates over a source accept both.
 
 #ifndef FUSED_EMBEDDING_CORE_LOOKUP_ROWS_PAIR_SOURCE_H_
 #define FUSED_EMBEDDING_CORE_LOOKUP_ROWS_PAIR_SOURCE_H_
@@ -52,21 +52,21 @@ struct PairSource {
   }
 };
 
-// Adds factor * row[0 .. dim) to a sum; nothing where `row` is null.
+// Adds factor * row[0 .. dim) to a sum. Does nothing if `row` is null.
 template <typename T>
 struct ScaledRow {
   const T* row = nullptr;
   ComputeType<T> factor = 0;
 };
 
-// The pairs of a row that count, and what RowScale makes the row's factor of.
+// The kept pairs of a row: their number, and the sum from which RowScale computes the row's factor.
 template <typename C>
 struct RowTerms {
   int64_t count = 0;
   C sum = 0;
 };
 
-// Those of pairs pair_at(begin) ... pair_at(end - 1), added in this order.
+// Adds up pairs pair_at(begin) ... pair_at(end - 1), in this order.
 template <typename Source, typename PairAt>
 FE_INLINE RowTerms<ComputeType<typename Source::Value>> TermsOf(const Source& source, int64_t begin,
                                                                 int64_t end,
@@ -81,13 +81,14 @@ FE_INLINE RowTerms<ComputeType<typename Source::Value>> TermsOf(const Source& so
   return terms;
 }
 
-// What sum(w e) of a row is multiplied by, given what its pairs add up to; 0 for a zero row.
+// The factor of a row's sum(w e), given the sum of its pairs' terms; 0 for a zero row.
 template <typename Source, typename C>
 FE_INLINE C ScaleOfRow(const Source& source, int64_t row, C sum_of_terms) {
   return source.IsZeroRow(row) ? C{0} : RowScale(source.combiner, sum_of_terms);
 }
 
-// That of each row: scale [num_rows], for pairs in any order whose row ids were checked.
+// Computes the factor of each row, scale [num_rows]. Pairs may be in any order; their row ids must
+// have been checked.
 template <typename Source>
 Status RowScales(const Source& source, Buffer<ComputeType<typename Source::Value>>* scale) {
   using C = ComputeType<typename Source::Value>;
@@ -104,9 +105,10 @@ Status RowScales(const Source& source, Buffer<ComputeType<typename Source::Value
   return Status();
 }
 
-// The gradient that a row passes back to its embeddings: none, null, where its scale is 0, which a
-// denominator of 0 makes it, whatever the gradient holds. Takes the parts of the pointer: a pointer
-// computed before the test compiles to a conditional move, up to 4 % slower.
+// The gradient that a row passes back to its embeddings; null if the row's scale is 0, as with a
+// denominator of 0, whatever the gradient is. The parameters are the parts of the pointer, because
+// a pointer that is computed before the test compiles to a conditional move, which is up to 4 %
+// slower.
 template <typename T>
 FE_INLINE const T* PassedBack(const T* grads, int64_t row, int64_t stride,
                               ComputeType<T> row_scale) {

@@ -1,7 +1,7 @@
-// The (embedding, row) pairs that stages 5 and 6 work on, and how they are grouped.
+// The (embedding, row) pairs of stages 5 and 6, and their groups.
 //
-// Pairs grouped by row, or by unique id, can be worked group by group: one thread owns a group, so
-// there are no atomics, and additions happen in input order for any number of threads.
+// Pairs are grouped by row or by unique id. One thread processes a group, so there are no atomics,
+// and additions are in input order for any number of threads.
 //
 //   keys [2, 0, 2], 3 groups  ->  splits [0, 1, 1, 3]   order [1, 0, 2]
 
@@ -19,7 +19,7 @@
 
 namespace fused_embedding {
 
-// int32_t or int64_t ids, as they came.
+// int32_t or int64_t ids, in the type of the input.
 struct IdSpan {
   const void* data = nullptr;
   int64_t size = 0;
@@ -32,7 +32,7 @@ struct IdSpan {
   FE_INLINE int64_t operator[](int64_t i) const {
     return is_int32 ? static_cast<const int32_t*>(data)[i] : static_cast<const int64_t*>(data)[i];
   }
-  // Calls body(Span<const Id>) for the type that they have.
+  // Calls body(Span<const Id>) with the ids in their type.
   template <typename Body>
   FE_INLINE auto Visit(const Body& body) const {
     if (is_int32) return body(Span<const int32_t>{static_cast<const int32_t*>(data), size});
@@ -40,7 +40,7 @@ struct IdSpan {
   }
 };
 
-// Pairs whose embeddings were gathered: that of pair k is rows[unique_idx[k]].
+// Pairs whose embeddings were gathered: pair k has the embedding rows[unique_idx[k]].
 template <typename T>
 struct Pairs : PairSource<T> {
   Span<const T* const> rows;       // [num_unique] embedding of each unique id, `dim` values
@@ -64,7 +64,7 @@ struct CombinedGrad {
   int64_t stride = 0;
 
   FE_INLINE const T* row(int64_t i) const { return data + i * stride; }
-  // Bitwise or of where rows may begin.
+  // Bitwise or of the possible start addresses of rows.
   uint64_t address_bits() const {
     return reinterpret_cast<uintptr_t>(data) | static_cast<uint64_t>(stride) * sizeof(T);
   }
@@ -72,7 +72,7 @@ struct CombinedGrad {
 
 struct PairGroups {
   Buffer<int32_t> splits;    // [num_groups + 1]
-  Buffer<int32_t> order;     // [num_pairs] pairs group by group; empty when they came that way
+  Buffer<int32_t> order;     // [num_pairs] pairs group by group; empty if the input has that order
   bool is_identity = false;  // order[i] = i
 
   FE_INLINE int64_t begin(int64_t group) const { return splits.span()[group]; }
@@ -80,7 +80,7 @@ struct PairGroups {
   FE_INLINE int64_t pair(int64_t i) const { return is_identity ? i : order.span()[i]; }
 };
 
-// Checks that lengths agree. CheckPairs: and that unique_idx stays below num_unique.
+// Checks that lengths agree. CheckPairs also checks that unique_idx is below num_unique.
 template <typename T>
 Status CheckPairSizes(const Pairs<T>& pairs);
 template <typename T>
@@ -90,8 +90,8 @@ Status CheckPairs(const Pairs<T>& pairs);
 Status NoSuchUnique(int64_t position, int64_t unique, int64_t num_unique);
 Status NoSuchRowId(const char* name, int64_t position, int64_t row, int64_t num_rows);
 
-// The errors of an entry of a permutation, and of a row that follows `previous`, -1 for none, where
-// rows must not decrease.
+// The errors of an entry of a permutation, and of a row that is smaller than `previous` (-1: there
+// is none) where rows must not decrease.
 Status BadPermutation(int64_t entry, int64_t shard, int64_t position, bool occurs_twice);
 Status RowDecreases(const char* name, int64_t position, int64_t row, int64_t previous);
 
@@ -107,21 +107,21 @@ Status GroupByRow(const RowIds& row_ids, int64_t num_rows, PairGroups* groups);
 // `unique_idx` must have passed CheckPairs.
 Status GroupByUnique(Span<const int32_t> unique_idx, int64_t num_unique, PairGroups* groups);
 
-// The id at a position, in device memory. Waits: for an error to name it.
+// Reads the id at a position in device memory, for an error message. Waits for the stream.
 Status ReadId(const GpuExec& exec, const IdSpan& ids, int64_t position, int64_t* id);
 
-// The same on a GPU.
+// PairGroups on a GPU.
 struct GpuPairGroups {
   DeviceBuffer<int32_t> splits;  // [num_groups + 1]
   DeviceBuffer<int32_t> order;   // [num_pairs], or empty: order[i] = i
 };
 
-// Groups by keys up to `num_groups`; those of that key itself are in no group.
+// Groups by keys in [0, num_groups]; pairs with the key num_groups are in no group.
 Status GroupByKey(const GpuExec& exec, Span<const uint32_t> keys, int64_t num_groups,
                   bool are_sorted, GpuPairGroups* groups);
 
-// Groups the pairs that exist, whatever their order: to wait for the answer whether they came that
-// way would take longer than to sort. Sizes were checked. At most 2^32 - 2 rows.
+// Groups the pairs that exist. It always sorts them, because waiting for the answer whether they
+// are sorted already takes longer. Sizes must have been checked. At most 2^32 - 2 rows.
 template <typename T>
 Status GroupByRow(const GpuExec& exec, const Pairs<T>& pairs, GpuPairGroups* groups);
 

@@ -13,14 +13,13 @@
 
 namespace fused_embedding {
 
-// Pairs [begin, end) of one embedding, among pairs that end at `last`: those up to there may be
-// fetched ahead.
+// Pairs [begin, end) of one embedding. Pairs up to `last` may be prefetched.
 struct PairRange {
   int64_t begin, end, last;
 };
 
-// Whether adding pair by pair to gradients in memory beats grouping the pairs first: one thread is
-// enough for them, and the gradients stay in its cache. Both ways add in the same order.
+// Whether adding pair by pair to gradients in memory is faster than grouping the pairs first. It is
+// if one thread suffices and the gradients fit in its cache. Both ways add in the same order.
 template <typename T>
 bool IsSmallGrad(int64_t num_pairs, int64_t num_unique, int64_t dim, double max_norm) {
   constexpr int64_t kMaxGradBytes = 256 * 1024;  // a share of the L2 cache

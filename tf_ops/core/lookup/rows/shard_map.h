@@ -1,4 +1,4 @@
-// Where an id lives among shards, for the CPU and the GPU.
+// The shard of an id, for the CPU and the GPU.
 
 #ifndef FUSED_EMBEDDING_CORE_LOOKUP_ROWS_SHARD_MAP_H_
 #define FUSED_EMBEDDING_CORE_LOOKUP_ROWS_SHARD_MAP_H_
@@ -14,7 +14,7 @@
 
 namespace fused_embedding {
 
-// Where an id lives among P shards, and its id there.
+// How ids are assigned to P shards: the shard of an id, and its local id in the shard.
 enum class PartitionStrategy {
   kDiv,    // shards hold consecutive ranges of shard_rows ids; local = id - first id of the shard
   kMod,    // shard = id mod P, local = id / P
@@ -25,13 +25,13 @@ enum class PartitionStrategy {
 // InvalidArgument for a name that is not div, mod, mod_ev or hash.
 Status ParsePartitionStrategy(const std::string& name, PartitionStrategy* strategy);
 
-// The shard of a key where that does not depend on the shards' rows: kModEv and kHash. -1 for
-// others.
+// The shard of a key for the strategies that do not depend on the shards' rows, kModEv and kHash;
+// -1 for the others.
 int64_t PartitionOfKey(PartitionStrategy strategy, int64_t key, int64_t num_shards);
 
 struct PartitionInput {
   Span<const int64_t> ids;         // [n]
-  Span<const int64_t> shard_rows;  // [P] rows of each shard; not looked at by kModEv and kHash
+  Span<const int64_t> shard_rows;  // [P] rows of each shard; ignored by kModEv and kHash
   PartitionStrategy strategy;
 };
 
@@ -45,7 +45,7 @@ FE_INLINE int64_t HashShard(int64_t id, int64_t num_shards) {
   return static_cast<int64_t>(Mix64(static_cast<uint64_t>(id)) % static_cast<uint64_t>(num_shards));
 }
 
-// The limits of shards, as arrays of the host or of a device.
+// The limits of shards, in arrays of the host or of a device.
 struct ShardMapView {
   PartitionStrategy strategy = PartitionStrategy::kDiv;
   int64_t num_shards = 0;
@@ -53,7 +53,7 @@ struct ShardMapView {
   const int64_t* shard_rows = nullptr;  // [num_shards]
   const int64_t* first_ids = nullptr;   // [num_shards] first id of each shard, for kDiv
 
-  // The shard of `id`, or -1 where none holds it.
+  // The shard of `id`, or -1 if no shard has it.
   FE_INLINE int64_t Shard(int64_t id) const {
     switch (strategy) {
       case PartitionStrategy::kDiv:
@@ -84,7 +84,7 @@ struct ShardMapView {
   }
 
  private:
-  // The last shard that begins at `id` or before.
+  // The last shard whose first id is at most `id`.
   FE_INLINE int64_t DivShard(int64_t id) const {
     int64_t low = 0, high = num_shards;
     while (low < high) {
@@ -99,7 +99,7 @@ struct ShardMapView {
   }
 };
 
-// The shards' limits, computed once for a batch. `in` was checked.
+// The shards' limits, computed once for a batch. `in` must have been checked.
 class ShardMap {
  public:
   explicit ShardMap(const PartitionInput& in);
@@ -115,7 +115,7 @@ class ShardMap {
   std::vector<int64_t> first_ids_;
 };
 
-// Checks the numbers of rows, and that of the ids.
+// Checks the numbers of rows and the number of ids.
 Status CheckShards(const PartitionInput& in);
 
 }  // namespace fused_embedding
