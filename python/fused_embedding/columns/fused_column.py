@@ -63,7 +63,7 @@ def resolve_fusion(do_fusion: DoFusion) -> Literal["v1", "v2", "v3"] | FusionChe
 
 
 def version_over_table(do_fusion: DoFusion) -> Literal["v1", "v2", "v3"]:
-    """As `resolve_fusion`, of a column with an EmbeddingVariable: no lookup in one is stock's."""
+    """`resolve_fusion` for columns with EmbeddingVariables, which stock cannot look up."""
     version = resolve_fusion(do_fusion or True)
     if version is None or isinstance(version, FusionCheck):
         raise ValueError(
@@ -216,7 +216,7 @@ class _FusedLookups:
 
 
 class _CheckedLookups:
-    """As `_FusedLookups`, with stock's lookup beside the fused one. Never part of a group."""
+    """Like `_FusedLookups`, but compares with stock's lookup. Never part of a group."""
 
     def __init__(self, check: FusionCheck):
         self._check = check

@@ -97,7 +97,7 @@ def sparse_column_with_embedding(
         partition_num: Number of parts that the table is divided into; None: one.
         steps_to_live: Short for `ev_option` with `GlobalStepEvict(steps_to_live)`.
         init_data_source: Not in this release; must be None.
-        ht_partition_num: Accepted and without effect.
+        ht_partition_num: Accepted and ignored.
         ev_option: What the table does beside growing.
 
     Returns:

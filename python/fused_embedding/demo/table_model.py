@@ -60,7 +60,7 @@ def build(filter_option: fe.CounterFilter | None, embedding_dim: int, seed: int)
 def _logits(
     inputs: model.Inputs, filter_option: fe.CounterFilter | None, embedding_dim: int
 ) -> tf.Tensor:
-    """As the stock model's, `[batch]`. A row holds an id's embedding and its weight beside it."""
+    """The model's logits, `[batch]`. A row has an id's embedding, followed by its linear weight."""
     option = fe.EmbeddingVariableOption(filter_option=filter_option)
     limit = tf.compat.v1.random_uniform_initializer(-_MAX_INITIAL, _MAX_INITIAL)
     columns = [

@@ -1,4 +1,4 @@
-"""What Keras layers with a table have in common: the table, its files, its configuration."""
+"""The common base of Keras layers with a table: the table, its files, its configuration."""
 
 import contextlib
 import numbers
@@ -19,7 +19,7 @@ from fused_embedding.variable.scope import get_embedding_variable
 
 
 def _as_array(tensor: tf.Tensor) -> np.ndarray:
-    """A tensor for a file of Keras, whose numpy strings lose what an empty one is."""
+    """Converts a tensor for a file of Keras, in which empty numpy strings are not preserved."""
     if tensor.dtype != tf.string:
         return tensor.numpy()
     return np.frombuffer(tf.io.serialize_tensor(tensor).numpy(), np.uint8)
@@ -42,7 +42,7 @@ def _size(name: str, value: Any) -> int:
 
 
 class TableLayer:
-    """What stands before a Keras's Layer in the bases of a layer whose weights are one table."""
+    """Mixin for layers whose weights are one table; it precedes Keras's Layer in the bases."""
 
     name: str
     dtype: Any
@@ -52,7 +52,7 @@ class TableLayer:
     embeddings: Any
     add_weight: Any
     _keras: Any  # the module
-    _is_keras_3: bool  # it tracks variables of its own class alone
+    _is_keras_3: bool  # Keras 3 tracks only variables of its own class
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class TableLayer:
 
     @classmethod
     def _as_initializer(cls, given: Any) -> Any:
-        """What a name or a configuration stands for. Tables take more than Keras's `get` does."""
+        """Converts a name or a configuration; tables accept more initializers than Keras's `get`."""
         initializers = cls._keras.initializers
         if isinstance(given, str):
             return initializers.get(given)
@@ -103,7 +103,7 @@ class TableLayer:
         """Makes the weights.
 
         Args:
-            input_shape: Not looked at.
+            input_shape: Ignored.
         """
         if not self.built:
             self.embeddings = self._new_table() if self._has_table else self._new_weights()
@@ -150,7 +150,7 @@ class TableLayer:
 
     @property
     def _params(self) -> Any:
-        """What fe.nn reads: not the value of a keras.Variable, of which Keras may make a cast."""
+        """The table for fe.nn. Not the value of a keras.Variable, which Keras may have cast."""
         held = self.embeddings
         if not self._is_keras_3:
             return held
@@ -165,7 +165,7 @@ class TableLayer:
             yield
 
     def _checked_ids(self, ids: Any) -> Any:
-        """Ids as a tensor, if they are what can be looked up."""
+        """Converts ids to a tensor, after a check of their dtype."""
         is_tensor = isinstance(ids, tf.SparseTensor | tf.RaggedTensor)
         ids = ids if is_tensor else tf.convert_to_tensor(ids)
         self._check_dtype(ids)
@@ -184,8 +184,8 @@ class TableLayer:
 
         Args:
             inputs: Symbolic ids.
-            *args: As of call.
-            **kwargs: As of call.
+            *args: Further arguments of `call`.
+            **kwargs: Further arguments of `call`.
 
         Returns:
             A KerasTensor.
@@ -196,10 +196,10 @@ class TableLayer:
     # --- Files ---
 
     def save_own_variables(self, store: Any) -> None:
-        """Writes the weights into a file of Keras; of a table rows, slots and all.
+        """Writes the weights to a file of Keras; for a table its whole content, slots included.
 
         Args:
-            store: What takes arrays by name.
+            store: Keras's mapping from names to arrays.
         """
         if not self._has_table:
             super().save_own_variables(store)  # type: ignore[misc]

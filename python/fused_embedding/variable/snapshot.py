@@ -59,7 +59,7 @@ class TableSnapshot(np.ndarray):
         """A snapshot of the same rows.
 
         Args:
-            order: As of numpy.
+            order: Memory layout, as for numpy.ndarray.copy.
 
         Returns:
             A TableSnapshot; of a slice of one an array.

@@ -179,7 +179,7 @@ def make_persistent_table_reader(
         value_type: dtype of its values.
         storage_dim: Numbers of a row: `embedding_dim` for values alone, or, as for the store
             options, `embedding_dim * size_factor` for values and what the optimizer keeps.
-        physical_block_size: 512 or 4096; without effect.
+        physical_block_size: 512 or 4096; ignored.
 
     Returns:
         An iterator, and context manager, of up to 65,536 `[n]` keys and `[n, storage_dim]` values
@@ -214,7 +214,7 @@ def make_persistent_table_writer(  # noqa: PLR0913 - OneFlow's signature
         key_type: dtype of its keys, tf.int64 or tf.int32.
         value_type: dtype of its values.
         storage_dim: `embedding_dim`: what optimizers keep starts anew when it is loaded.
-        physical_block_size: 512 or 4096; without effect.
+        physical_block_size: 512 or 4096; ignored.
         num_tables: Number of tables of the embedding that is to load it.
 
     Returns:
