@@ -87,7 +87,7 @@ class TableLayer:
 
     @classmethod
     def _as_initializer(cls, given: Any) -> Any:
-        """Converts a name or a configuration; tables accept more initializers than Keras's `get`."""
+        """Converts a name or a configuration. Tables accept more than Keras's `get` does."""
         initializers = cls._keras.initializers
         if isinstance(given, str):
             return initializers.get(given)
