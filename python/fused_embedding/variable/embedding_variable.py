@@ -25,8 +25,9 @@ from fused_embedding.variable.options import EmbeddingVariableOption
 from fused_embedding.variable.reads import as_keys, global_step_value, read_keys, refuse_dense
 from fused_embedding.variable.storage_options import StorageType
 
-# The names of what the op EmbeddingVariableStatistics counts, in its order: a graph needs them before
-# the op runs. The last ones are those of a tier on an SSD. C++: core/table/table_statistics.cc.
+# The names of what the op EmbeddingVariableStatistics counts, in its order: a graph needs them
+# before the op runs. The last ones are those of a tier on an SSD.
+# C++: core/table/table_statistics.cc.
 TIER_STATISTICS = (
     "demotions",
     "written_back",
