@@ -145,6 +145,7 @@ def test_shards_are_looked_up_by_themselves():
         ("/cpu:0", "/job:worker/task:1", True),
         ("/job:localhost/replica:0/task:0/cpu:0", "", True),
         ("/job:ps/task:0/cpu:0", "/job:ps", True),
+        ("/job:ps/cpu:0", "/job:ps/task:0", True),
         ("/job:ps/task:1", "/job:ps/task:0", False),
         ("/job:ps/task:0", "/job:worker/task:0", False),
         ("/job:ps/task:0", "", False),

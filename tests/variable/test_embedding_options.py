@@ -91,6 +91,12 @@ ERRORS = {
         fe.CBFFilter,
         {"filter_freq": 2, "max_element_size": 9, "false_positive_probability": 0.0},
     ),
+    "certainty": (
+        ValueError,
+        r"false_positive_probability must be in \(0, 1\), .* got 1.0",
+        fe.CBFFilter,
+        {"filter_freq": 2, "max_element_size": 9, "false_positive_probability": 1.0},
+    ),
     "no probability": (
         ValueError,
         "max_element_size = 9 .* needs both",
