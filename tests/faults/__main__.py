@@ -125,6 +125,7 @@ def _result_of(checkout: Checkout, kind: str, fault: seeds.Fault) -> dict[str, A
     path, line = found
     text, start = path.read_text(), time.monotonic()
     tests = checkout.tests_of_line(path, line) if kind == "P" else []  # before the line changes
+    tests.sort(key=lambda test: f"tests/{fault.room}/" not in test)  # most faults die in their room
     path.write_text(text.replace(fault.old, fault.new))
     try:
         is_python = kind == "P"
