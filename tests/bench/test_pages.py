@@ -233,14 +233,14 @@ QUOTES = [
     ("README.md", "trains at {:.2f} to {:.2f} of the speed of one in memory", speeds_of_tiers()),
     (
         "docs/serving.md",
-        "takes {:.2f} or {:.2f} of what stock TensorFlow takes",
+        "an export of stock ops takes {:.2f} or {:.2f} times as long as stock",
         exports("export_stock"),
     ),
-    ("docs/serving.md", "one to that of fused ops {:.2f} or {:.2f}", exports("export_fused")),
+    ("docs/serving.md", "an export of fused ops {:.2f} or {:.2f} times", exports("export_fused")),
     (
         "docs/storage_tiers.md",
-        "B and {:.2f} GB, for a moment {:.2f} GB, at B = 0.34 GB; B and {:.2f}, {:.2f} GB; "
-        "B and {:.2f}, {:.2f} GB at K = 5e7",
+        "measured: B plus {2:.2f} GB, with a peak of B plus {3:.2f} GB. At B = 0.34 GB: {0:.2f} "
+        "and {1:.2f} GB. At K = 5e7 and B = 3.4 GB: {4:.2f} and {5:.2f} GB.",
         [
             gigabytes
             for num_keys in KEYS
