@@ -17,6 +17,7 @@ from collections.abc import Callable
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["fused_embedding"])
 Completed = subprocess.CompletedProcess[str]
+TIMEOUT = 600  # seconds
 
 
 def run_module(module: str, *arguments: object, cwd: str | pathlib.Path = ".") -> Completed:
@@ -43,7 +44,11 @@ def _run(
         outputs = [f"{folder}/stdout", f"{folder}/stderr"]
         child = _CONTEXT.Process(target=_in_child, args=(become, what, words, str(cwd), outputs))
         child.start()
-        child.join()
+        child.join(TIMEOUT)
+        if child.exitcode is None:
+            child.kill()
+            child.join()
+            raise TimeoutError(f"{what[:200]!r} took more than {TIMEOUT} s")
         printed = [pathlib.Path(path).read_text() for path in outputs]
     return subprocess.CompletedProcess([what, *words], child.exitcode, *printed)
 

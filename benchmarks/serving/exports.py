@@ -35,6 +35,9 @@ PAUSE_SECONDS = 0.02  # between deltas
 
 SYSTEMS = ("export_stock", "export_fused", "export_onnx", "stock", "stock_hash")
 _SYSTEM = flags.DEFINE_list("system", list(SYSTEMS), f"What is served, of {', '.join(SYSTEMS)}.")
+flags.register_validator(
+    "system", lambda names: set(names) <= set(SYSTEMS), f"must be of {', '.join(SYSTEMS)}"
+)
 _BATCH = flags.DEFINE_list("batch", ["1", "64"], "Rows of a request.")
 _REQUESTS = flags.DEFINE_integer("requests", 10_000, "Requests to each server.", lower_bound=1)
 _ROUNDS = flags.DEFINE_integer("rounds", 20, "Rounds of alternation.", lower_bound=1)
@@ -144,9 +147,9 @@ def _exports(folder: pathlib.Path, rows: Any) -> tuple[dict[str, Served], np.nda
                 _write_delta(served[name], checkpoint)
     numbered = np.mod(rows.categoricals, demo_model.num_buckets())
     numbered = _save_requests(folder / "numbered.npz", rows, numbered)
-    stock = {"stock": numbered, "stock_hash": requests}
-    for name, of_name in {n: r for n, r in stock.items() if n in _SYSTEM.value}.items():
-        served[name] = Served(_stock_model(folder / name, name), of_name)
+    for name, of_name in (("stock", numbered), ("stock_hash", requests)):
+        if name in _SYSTEM.value:
+            served[name] = Served(_stock_model(folder / name, name), of_name)
     return served, scores
 
 

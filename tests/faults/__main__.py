@@ -25,7 +25,6 @@ from faults import seeds
 FLAGS = flags.FLAGS
 flags.DEFINE_string("checkout", None, "A worktree, built, with its .venv.", required=True)
 flags.DEFINE_string("output", None, "File for the results, as JSON; results in it are kept.")
-flags.DEFINE_bool("whole_suite", True, "Whether what survives its room's tests meets all tests.")
 flags.DEFINE_list("only", [], "Numbers of faults, P0 to P19 and C0 to C19; none: all.")
 
 _PACKAGE = "python/fused_embedding"
@@ -130,7 +129,7 @@ def _result_of(checkout: Checkout, kind: str, fault: seeds.Fault) -> dict[str, A
     try:
         is_python = kind == "P"
         by = _killed_by_python(checkout, tests) if is_python else _killed_by_cpp(checkout, path)
-        if by is None and FLAGS.whole_suite and checkout.pytest():
+        if by is None and checkout.pytest():
             by = "the whole suite"
     finally:
         path.write_text(text)

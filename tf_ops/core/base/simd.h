@@ -49,16 +49,22 @@ RunAvx512(const Body& body) {
 }
 #endif
 
+#if defined(FE_NATIVE_SIMD)
+// One level alone: that of the compiler's -march.
 template <typename Body>
 void WithSimd(const Body& body) {
-#if defined(FE_NATIVE_SIMD)
-  // One level: that of the compiler's -march. A third of the code to compile.
 #if defined(__AVX512F__)
-  return CallWithVectors<64>(body);
+  CallWithVectors<64>(body);
 #elif defined(__AVX2__)
-  return CallWithVectors<32>(body);
+  CallWithVectors<32>(body);
+#else
+  CallWithVectors<16>(body);
 #endif
-#elif defined(__x86_64__)
+}
+#else
+template <typename Body>
+void WithSimd(const Body& body) {
+#if defined(__x86_64__)
   switch (BestSimdLevel()) {
     case SimdLevel::kAvx512:
       return RunAvx512(body);
@@ -70,6 +76,7 @@ void WithSimd(const Body& body) {
 #endif
   CallWithVectors<16>(body);
 }
+#endif
 
 FE_INLINE void PrefetchRow(const void* row, int64_t row_bytes) {
   constexpr int64_t kCacheLine = 64;
