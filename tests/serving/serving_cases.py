@@ -1,5 +1,6 @@
 """Exports, and a server in a process of its own that answers from them."""
 
+import functools
 import json
 import os
 import pathlib
@@ -87,10 +88,16 @@ def tensors(given):
     return {name: tf.constant(value) for name, value in given.items()}
 
 
+@functools.lru_cache(maxsize=2)
+def _inference_of(function):
+    """The same function, to be traced in inference."""
+    return tf.function(function.python_function, input_signature=function.input_signature)
+
+
 def inferred(function, given):
-    """What this package computes in inference, as arrays by name; traced anew."""
+    """What this package computes in inference, as arrays by name."""
     with fe.inference():
-        results = tf.function(function.python_function)(**tensors(given))
+        results = _inference_of(function)(**tensors(given))
     return {name: value.numpy() for name, value in results.items()}
 
 
@@ -137,3 +144,5 @@ LOOKUPS = {
     "weighted_mean": {"combiner": "mean", "weighted": True, "default_id": 1},
     "weighted_sqrtn": {"combiner": "sqrtn", "weighted": True, "max_norm": 0.5},
 }
+# Together they have each option, for tables whose rows are read as those of others are.
+FEW_LOOKUPS = {name: LOOKUPS[name] for name in ("default", "sqrtn_clipped", "weighted_mean")}

@@ -11,7 +11,17 @@ import tensorflow as tf
 
 import fused_embedding as fe
 from cases.kerases import KERASES
-from serving.serving_cases import IDS, NO_IDS, UNKNOWN, assert_same, batch, inferred, tensors
+from serving.serving_cases import (
+    FEW_LOOKUPS,
+    IDS,
+    LOOKUPS,
+    NO_IDS,
+    UNKNOWN,
+    assert_same,
+    batch,
+    inferred,
+    tensors,
+)
 from serving.test_export_keras import fitted, given_to_model
 from serving.test_export_lookups import (
     DIM,
@@ -57,7 +67,8 @@ def path(tmp_path):
     ("table", "version"), [*((t, "v3") for t in TABLES), ("variable", "v1"), ("hash", "v2")]
 )
 def test_lookups(path, table, version):
-    model = Lookups(*TABLES[table](), version)
+    lookups = LOOKUPS if table in ("variable", "table") else FEW_LOOKUPS
+    model = Lookups(*TABLES[table](), version, lookups)
     exported(model, path, signatures=model.serve)
     known = np.where(np.isin(IDS, (10, 11)), 4, IDS)  # random first values are not in a file
     for given in (batch(known), NO_IDS):

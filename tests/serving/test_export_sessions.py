@@ -63,8 +63,10 @@ def exported(tmp_path, do_fusion, use_resource, ops="stock"):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("use_resource", [False, True])
-@pytest.mark.parametrize("do_fusion", ["v1", "v2", "v3", None])
+@pytest.mark.parametrize(
+    ("do_fusion", "use_resource"),
+    [("v1", False), ("v2", True), ("v3", False), ("v3", True), (None, True)],
+)
 def test_feature_columns_become_stock_ops(tmp_path, server, do_fusion, use_resource):
     given, want = exported(tmp_path, do_fusion, use_resource)
     assert_served(server, tmp_path / "model", given, want)
