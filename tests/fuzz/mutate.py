@@ -56,6 +56,12 @@ LIST_ATTRS = {
     "table_of_column": (0, 1, 2, 3, -1, 2**31, 2**62),
     "weighted_columns": (0, 1, 2, 3, -1, 2**62),
     "slot_prefixes": ("sgd", "", "a/b"),
+    "layouts": ("dense", "sparse", "ragged", "DENSE"),
+    "kinds": ("identity", "hash", ""),
+    "num_buckets": (1, 0, -1, 5, 2**63 - 1, -(2**63)),
+    "default_keys": (-1, 0, 5, 2**62, -(2**63)),
+    "Tkeys": (tf.int64, tf.int32),
+    "Trows": (tf.int64, tf.int32),
 }
 STRINGS = (b"", b"A", b"A/accumulator", b"\0\xff", b"x" * 100_000)
 

@@ -117,6 +117,47 @@ def test_a_v1_loader_reads_it_too(tmp_path, server):
     assert_served(server, tmp_path, batch(), inferred(model.serve, batch()), loader="v1")
 
 
+class Keys(tf.Module):
+    """Ids of features of every layout and kind, and their rows."""
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None, 2], tf.string),
+            tf.TensorSpec([None], tf.int64),
+            tf.TensorSpec([None], tf.int64),
+            tf.TensorSpec(None, tf.int32),
+        ]
+    )
+    def serve(self, words, numbers, splits, unknown):
+        result = fe.raw_ops.FusedEmbeddingColumnKeys(
+            values=[words, numbers, numbers, numbers, unknown],
+            row_splits=[splits],
+            Tkeys=[tf.int64] * 5,
+            Trows=[tf.int64] * 4,
+            layouts=["dense", "dense", "sparse", "ragged", "dense"],
+            kinds=["hash", "identity", "hash", "identity", "hash"],
+            num_buckets=[7, 10, 2**63 - 1, 10, 100],
+            default_keys=[-1, -1, -1, 4, -1],
+        )
+        return {
+            f"{name}{i}": t for name in result._fields for i, t in enumerate(getattr(result, name))
+        }
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+def test_features_become_ids_by_stock_ops(tmp_path, server, rank):
+    model = Keys()
+    fe.export_for_serving(model, tmp_path, signatures=model.serve)
+    given = {
+        "words": np.array([["oak", ""], ["", ""], ["elm", "a text of more than 16 bytes"]], object),
+        "numbers": np.array([3, -1, 10**12, -7, 9], np.int64),
+        "splits": np.array([0, 2, 2, 5], np.int64),
+        "unknown": np.array([-1, 5, 123456, -9], np.int32).reshape([4] if rank == 1 else [2, 2]),
+    }
+    want = {name: value.numpy() for name, value in model.serve(**tensors(given)).items()}
+    assert_served(server, tmp_path, given | {"words": given["words"].astype(bytes)}, want)
+
+
 class Rows(tf.Module):
     """Rows of keys, also of those that no table has."""
 

@@ -21,10 +21,11 @@ from tensorflow.python.feature_column import serialization
 from fused_embedding.columns.groups import LooksUpItsGroup, Recording, RecordsItsGroup, recording
 from fused_embedding.lookup import deeprec_signatures
 from fused_embedding.lookup.checked import checked_lookup
+from fused_embedding.lookup.feature_ids import FeatureIds
 from fused_embedding.lookup.fusion_check import FusionCheck, as_check
 from fused_embedding.lookup.group import Column
-from fused_embedding.lookup.ids import as_sparse_ids
-from fused_embedding.lookup.names import lookups_of_column
+from fused_embedding.lookup.ids import as_sparse_ids, weight_values
+from fused_embedding.lookup.names import ids_name, lookups_of_column
 from fused_embedding.lookup.options import make_options
 from fused_embedding.lookup.run import BEST, LOOKUPS, run_lookup
 from fused_embedding.lookup.tables import as_shards
@@ -178,12 +179,17 @@ def fused_lookup(column: Any, table: Any, sparse_tensors: Any) -> tf.Tensor:
 
 def _recorded(params: Any, sp_ids: Any, sp_weights: Any, *, is_safe: bool, **how: Any) -> Any:
     """A `Column`; the result for ids of another rank, which is reshaped."""
-    ids = as_sparse_ids(sp_ids, sp_weights, "sp_ids")
+    ids: Any
+    if isinstance(sp_ids, FeatureIds):
+        weights = weight_values(sp_weights, tf.TensorShape([None]))
+        ids = sp_ids._replace(weights=weights, name=ids_name("sp_ids"))
+    else:
+        ids = as_sparse_ids(sp_ids, sp_weights, "sp_ids")
     options = make_options(
         how["combiner"], how["max_norm"], None, prune=is_safe, fill_empty_row=is_safe
     )
     column = Column(as_shards(params, "params"), ids, options)
-    if ids.leading_shape is None or recording() is Recording.ALL:
+    if getattr(ids, "leading_shape", None) is None or recording() is Recording.ALL:
         return column
     return run_lookup("v3", *column)
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from fused_embedding.columns.raw_features import raw_feature
+from fused_embedding.lookup.fusion_check import as_check
 from fused_embedding.lookup.group import Column
 from fused_embedding.lookup.run import run_group
 from fused_embedding.variable.inference import inference
@@ -93,14 +95,20 @@ def unwrapped(column: Any) -> Any:
     return getattr(column, "__wrapped__", column)
 
 
+def _feature_of(column: Any, *call: Any) -> contextlib.AbstractContextManager[None]:
+    """Where lookups are recorded, that of a column gets its feature as it is."""
+    is_recorded = recording() is not Recording.NONE and as_check(column.do_fusion) is None
+    return raw_feature(column, *call) if is_recorded else contextlib.nullcontext()
+
+
 class RecordsItsGroup:
     """A column of `tf.compat.v1` with `group`."""
 
-    def _get_dense_tensor(self, *args: Any, **kwargs: Any) -> Any:
+    def _get_dense_tensor(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         is_left_out = recording() is Recording.GROUPS and group_of(self) is None
         stop = recording_lookups(Recording.NONE) if is_left_out else contextlib.nullcontext()
-        with stop:
-            return super()._get_dense_tensor(*args, **kwargs)  # type: ignore[misc]
+        with stop, _feature_of(self, inputs):
+            return super()._get_dense_tensor(inputs, *args, **kwargs)  # type: ignore[misc]
 
 
 class LooksUpItsGroup(RecordsItsGroup):
@@ -111,9 +119,10 @@ class LooksUpItsGroup(RecordsItsGroup):
     ) -> Any:
         """Returns what stock's method of this name returns."""
         if group_of(self) is None or recording() is not Recording.NONE:
-            return super().get_dense_tensor(  # type: ignore[misc]
-                transformation_cache, state_manager
-            )
+            with _feature_of(self, transformation_cache, state_manager):
+                return super().get_dense_tensor(  # type: ignore[misc]
+                    transformation_cache, state_manager
+                )
         call = (transformation_cache, state_manager, training)
         return _look_up(self, "get_dense_tensor", call)
 

@@ -23,6 +23,7 @@ from fused_embedding.columns.fused_column import (
     version_over_table,
 )
 from fused_embedding.columns.groups import mode_of_keras
+from fused_embedding.lookup.feature_ids import KeyRule
 from fused_embedding.variable import options
 from fused_embedding.variable.partitions import PartitionedEmbeddingVariable
 from fused_embedding.variable.scope import get_embedding_variable
@@ -72,6 +73,16 @@ class EmbeddingVariableCategoricalColumn(
         values = input_tensor.values
         ids = string_ids(values) if self.dtype == tf.string else tf.cast(values, tf.int64)
         return tf.SparseTensor(input_tensor.indices, ids, input_tensor.dense_shape)
+
+    def key_rule(self, is_text: bool) -> KeyRule | None:
+        """How a value becomes an id; None where the feature is not of the column's dtype.
+
+        Args:
+            is_text: Whether the feature has strings.
+        """
+        if is_text != (self.dtype == tf.string):
+            return None
+        return KeyRule("hash", NUM_STRING_IDS) if is_text else KeyRule("identity", NUM_STRING_IDS)
 
     @property
     def num_buckets(self) -> int:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from fused_embedding.lookup.feature_ids import FeatureIds, made
 from fused_embedding.lookup.ids import SparseIds
 from fused_embedding.lookup.names import column_name, table_name
 from fused_embedding.lookup.options import LookupOptions
@@ -21,12 +22,13 @@ class Column(NamedTuple):
 
     Attributes:
         shards: The table.
-        ids: The batch. Its `indices` may be `[nnz]`, the row of each id.
+        ids: The batch. Its `indices` may be `[nnz]`, the row of each id. `FeatureIds` before the
+            columns are looked up: `with_ids` makes ids of them.
         options: The options of the lookup.
     """
 
     shards: list[AnyShard]
-    ids: SparseIds
+    ids: Any
     options: LookupOptions
 
     @property
@@ -36,6 +38,23 @@ class Column(NamedTuple):
         if len(self.shards) > 1:
             table = table.removesuffix("/part_0")  # of a partitioned variable
         return column_name(self.ids.name, table)
+
+
+def with_ids(columns: Sequence[Column]) -> list[Column]:
+    """The columns with ids in place of features, which one op makes of all of them.
+
+    Args:
+        columns: Lookups of ids or features.
+
+    Returns:
+        Lookups of ids, in order.
+    """
+    features = [column.ids for column in columns if isinstance(column.ids, FeatureIds)]
+    ids = iter(made(features) if features else [])
+    return [
+        column._replace(ids=next(ids)) if isinstance(column.ids, FeatureIds) else column
+        for column in columns
+    ]
 
 
 def obstacle(column: Column) -> str | None:

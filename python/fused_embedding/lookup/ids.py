@@ -13,7 +13,8 @@ class SparseIds(NamedTuple):
 
     Attributes:
         values: `[nnz]` int32 or int64 ids.
-        indices: `[nnz, 2]` int64 row and column; the column is not looked at.
+        indices: `[nnz, 2]` int64 row and column; the column is not looked at. For the op of a group
+            also `[nnz]`, the rows.
         dense_shape: `[2]` int64 number of rows, width.
         weights: `[nnz]` weight of each id, or None.
         leading_shape: `[k - 1]` int64 dense shape without the last dimension, for ids of rank k
@@ -47,7 +48,20 @@ def _check_ids(ids: Any, argument: str) -> None:
         )
 
 
-def _weight_values(weights: Any, num_ids: tf.TensorShape) -> tf.Tensor | None:
+def weight_values(weights: Any, num_ids: tf.TensorShape) -> tf.Tensor | None:
+    """The weights of ids as a vector.
+
+    Args:
+        weights: See `as_sparse_ids`.
+        num_ids: `[nnz]`, as far as it is known.
+
+    Returns:
+        `[nnz]`, or None.
+
+    Raises:
+        UnsupportedDtypeError: If they are not of a type of values.
+        ValueError: If there are not as many as ids.
+    """
     if weights is None:
         return None
     if isinstance(weights, tf.SparseTensor):
@@ -99,6 +113,20 @@ def _from_sparse(ids: tf.SparseTensor, *, flatten_rows: bool) -> SparseIds:
     )
 
 
+def with_index_matrix(ids: SparseIds) -> SparseIds:
+    """The same ids with `indices` of rank 2, which the ops of v1 and v2 take.
+
+    Args:
+        ids: Their `indices` may be `[nnz]` rows.
+
+    Returns:
+        The ids.
+    """
+    if ids.indices.shape.rank != 1:
+        return ids
+    return ids._replace(indices=tf.stack([ids.indices, ids.indices], axis=1))
+
+
 def as_sparse_ids(ids: Any, weights: Any, argument: str, *, flatten_rows: bool = True) -> SparseIds:
     """Normalises the ids and weights of a lookup.
 
@@ -121,8 +149,8 @@ def as_sparse_ids(ids: Any, weights: Any, argument: str, *, flatten_rows: bool =
         pairs = _from_ragged(ids)
     else:
         pairs = _from_sparse(ids, flatten_rows=flatten_rows)
-    weight_values = _weight_values(weights, pairs.values.shape)
-    return pairs._replace(weights=weight_values, name=ids_name(argument))
+    of_ids = weight_values(weights, pairs.values.shape)
+    return pairs._replace(weights=of_ids, name=ids_name(argument))
 
 
 def as_sequence_ids(ids: Any, weights: Any, argument: str) -> SparseIds:
@@ -162,7 +190,7 @@ def as_sequence_ids(ids: Any, weights: Any, argument: str) -> SparseIds:
         values=ids.values,
         indices=tf.stack([row, row], axis=1),
         dense_shape=tf.stack([num_rows, tf.ones_like(num_rows)]),
-        weights=_weight_values(weights, ids.values.shape),
+        weights=weight_values(weights, ids.values.shape),
         leading_shape=ids.dense_shape,
         static_leading_shape=ids.shape,
         name=ids_name(argument),

@@ -6,8 +6,15 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
-from fused_embedding.lookup.group import Column, fuses, group_key, lookup_group, obstacle
-from fused_embedding.lookup.ids import SparseIds
+from fused_embedding.lookup.group import (
+    Column,
+    fuses,
+    group_key,
+    lookup_group,
+    obstacle,
+    with_ids,
+)
+from fused_embedding.lookup.ids import SparseIds, with_index_matrix
 from fused_embedding.lookup.options import LookupOptions
 from fused_embedding.lookup.pipelines import lookup_v1, lookup_v2
 from fused_embedding.lookup.tables import AnyShard, EmbeddingVariableShard
@@ -99,6 +106,7 @@ def run_group(columns: Sequence[Column], max_columns: int | None = None) -> list
     Returns:
         The result of `run_lookup` for each column, in order.
     """
+    columns = with_ids(columns)
     results: list[Any] = [None] * len(columns)
     for members in _groups(columns, max_columns):
         if fuses(columns[members[0]]):
@@ -106,7 +114,8 @@ def run_group(columns: Sequence[Column], max_columns: int | None = None) -> list
             for i, of_column in zip(members, combined, strict=True):
                 results[i] = restore_rank(of_column, columns[i].shards, columns[i].ids)
         else:
-            results[members[0]] = run_lookup(BEST, *columns[members[0]])
+            shards, ids, options = columns[members[0]]
+            results[members[0]] = run_lookup(BEST, shards, with_index_matrix(ids), options)
     return results
 
 
@@ -119,6 +128,7 @@ def run_group_side_by_side(columns: Sequence[Column]) -> tf.Tensor:
     Returns:
         `[num_rows, sum of dims]`.
     """
+    columns = with_ids(columns)
     groups = _groups(columns, None)
     if len(groups) == 1 and fuses(columns[0]):
         combined = lookup_group(columns, side_by_side=True)[0]

@@ -33,6 +33,7 @@ _NAMES = (
     "EmbeddingVariableServingUnlock",
     "EmbeddingVariableStatistics",
     "EmbeddingVariableUpsert",
+    "FusedEmbeddingColumnKeys",
     "FusedEmbeddingGather",
     "FusedEmbeddingGroupLookup",
     "FusedEmbeddingGroupLookupGrad",

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from fused_embedding.serving.first_values import mix64
 from fused_embedding.serving.served_table import ServedTable
+from fused_embedding.serving.stock_keys import column_keys
 
 # Inputs that say how often and when keys occur, which only training counts.
 UNREAD_INPUTS = ("counts", "step")
@@ -390,6 +391,7 @@ STOCK_OPS: dict[str, Callable[[Call], dict[str, Any]]] = {
     "EmbeddingVariableLookup": _table_lookup,
     "EmbeddingVariableServingLock": _no_lock,
     "EmbeddingVariableServingUnlock": _no_unlock,
+    "FusedEmbeddingColumnKeys": column_keys,
     "FusedEmbeddingGather": _gather,
     "FusedEmbeddingGroupLookup": _group_of_tensors,
     "FusedEmbeddingResourceGather": _resource_gather,

@@ -5,10 +5,10 @@
 #ifndef FUSED_EMBEDDING_CORE_LOOKUP_GROUP_GROUP_COLUMN_H_
 #define FUSED_EMBEDDING_CORE_LOOKUP_GROUP_GROUP_COLUMN_H_
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
+#include "tf_ops/core/base/column_work.h"
 #include "tf_ops/core/base/cuda/exec.h"
 #include "tf_ops/core/base/exec.h"
 #include "tf_ops/core/lookup/rows/pairs.h"
@@ -56,37 +56,6 @@ struct PairOrder {
 
   // Whether no row is empty, as far as the flags alone show.
   bool is_full() const { return is_one_hot && keeps_all; }
-};
-
-// The work of several columns in one sequence of positions, which can be split anywhere.
-//
-//   sizes 3, 0, 4: position 5 is number 2 of column 2
-class ColumnWork {
- public:
-  // Returns false if the total overflows.
-  bool Add(int64_t size) {
-    int64_t end = 0;
-    if (__builtin_add_overflow(total(), size, &end)) return false;
-    ends_.push_back(end);
-    return true;
-  }
-  int64_t total() const { return ends_.empty() ? 0 : ends_.back(); }
-
-  // Calls body(column, first, last) for each column's part of positions [begin, end).
-  template <typename Body>
-  void ForEach(int64_t begin, int64_t end, const Body& body) const {
-    size_t column =
-        static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), begin) - ends_.begin());
-    for (; begin < end; ++column) {
-      const int64_t start = column == 0 ? 0 : ends_[column - 1];
-      const int64_t last = std::min(end, ends_[column]);
-      if (last > begin) body(static_cast<int64_t>(column), begin - start, last - start);
-      begin = std::max(begin, last);
-    }
-  }
-
- private:
-  std::vector<int64_t> ends_;
 };
 
 // Checks sizes, rows and ids, and sets `orders`. InvalidArgument names the column, the first bad

@@ -1,0 +1,130 @@
+#include "tf_ops/core/input/column_keys.h"
+
+#include <string>
+
+#include "tests/cpp/core_testing.h"
+
+namespace fused_embedding {
+namespace {
+
+using Ints = std::vector<int64_t>;
+using Strings = std::vector<std::string>;
+
+struct Texts {
+  const std::string* data = nullptr;
+  int64_t size = 0;
+  std::string_view operator[](int64_t i) const { return data[i]; }
+};
+
+// Values of stock TensorFlow: tf.strings.to_hash_bucket_fast(text, 2**63 - 1).
+TEST(Fingerprint, IsStocksForEverySizeClass) {
+  const std::string text =
+      "A sparse embedding is a row of a table. Ids of a feature choose rows, and rows are "
+      "combined.";
+  const std::vector<std::pair<uint64_t, uint64_t>> wanted = {
+      {0, 1936946117179621456u},  {1, 7691922019767284757u},  {2, 2084105509997443817u},
+      {3, 7682820936975875063u},  {4, 8593157004427936442u},  {5, 2842314261530188732u},
+      {7, 3966782453777016073u},  {8, 4415876576630292645u},  {9, 2028035308220845066u},
+      {15, 5338788379970671381u}, {16, 4587719058179718984u}, {17, 5288484433767112052u},
+      {24, 8430719608914175297u}, {32, 8659994845314890438u}, {33, 242212906995087390u},
+      {48, 7115962950584979326u}, {64, 4009303199801575328u}, {65, 5953580884327406235u},
+      {80, 7794865643975601932u}, {92, 6332590434944263204u}};
+  for (const auto& [size, hash] : wanted) {
+    const uint64_t got = Fingerprint64(std::string_view(text).substr(0, size));
+    EXPECT_EQ(got % static_cast<uint64_t>(kInt64Max), hash) << size;
+  }
+}
+
+TEST(Fingerprint, OfANumberIsThatOfItsText) {
+  Ints numbers = {0, -1, kInt64Min, kInt64Max};
+  for (int64_t power = 1; power <= 1'000'000'000'000'000'000; power *= 10) {
+    for (const int64_t number : {power - 1, power, power + 1}) {
+      numbers.insert(numbers.end(), {number, -number});
+    }
+    if (power == 1'000'000'000'000'000'000) break;
+  }
+  Random random(1);
+  for (int i = 0; i < 10'000; ++i) {
+    numbers.push_back(RandomInt(&random, 0, kInt64Max) >> RandomInt(&random, 0, 62));
+  }
+  for (const int64_t number : numbers) {
+    const uint64_t want = Fingerprint64(std::to_string(number));
+    EXPECT_EQ(Fingerprint64(number), want) << number;
+    if (static_cast<uint64_t>(number) <= fingerprint::kMaxSmall) {
+      EXPECT_EQ(fingerprint::OfSmallWithoutBranches(static_cast<uint64_t>(number)), want) << number;
+    }
+  }
+}
+
+TEST(ColumnKeys, AreThoseOfTheRule) {
+  Random random(2);
+  for (int round = 0; round < 50; ++round) {
+    const int64_t size = RandomInt(&random, 0, 2'000);
+    Ints numbers;
+    Strings strings;
+    for (int64_t i = 0; i < size; ++i) {
+      const bool is_large = RandomBool(&random, round % 3 == 0 ? 0.01 : 0);
+      numbers.push_back(RandomInt(&random, -2, is_large ? kInt64Max : 300'000));
+      strings.push_back(std::to_string(numbers.back()));
+    }
+    const KeyRule hash{KeyKind::kHash, RandomInt(&random, 1, 1'000'000), -1};
+    const KeyRule identity{KeyKind::kIdentity, 1'000, RandomInt(&random, -1, 999)};
+    std::vector<KeyColumn<Texts>> columns;
+    std::vector<Ints> keys(3, Ints(static_cast<size_t>(size)));
+    const Texts texts{strings.data(), size};
+    columns.push_back({AsSpan<int64_t>(std::as_const(numbers)), hash, true, keys[0].data()});
+    columns.push_back({texts, hash, false, keys[1].data()});
+    columns.push_back({AsSpan<int64_t>(std::as_const(numbers)), identity, false, keys[2].data()});
+    std::atomic<bool> has_none[3] = {};
+    WriteColumnKeys<Texts>(ThreadedExec(1 + round % 4), AsSpan(std::as_const(columns)), {has_none, 3});
+    EXPECT_EQ(keys[0], keys[1]);
+    bool has_minus_one = false;
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      const int64_t number = numbers[i];
+      has_minus_one |= number == -1;
+      EXPECT_EQ(keys[1][i], Fingerprint64(strings[i]) % static_cast<uint64_t>(hash.num_buckets));
+      const bool is_kept = identity.default_key < 0 || (number >= 0 && number < 1'000);
+      EXPECT_EQ(keys[2][i], is_kept ? number : identity.default_key);
+    }
+    EXPECT_EQ(has_none[0].load(), has_minus_one);
+    EXPECT_FALSE(has_none[1].load());
+    EXPECT_FALSE(has_none[2].load());
+  }
+}
+
+TEST(ColumnKeys, ValuesThatMeanNoneAreDropped) {
+  const Strings strings = {"", "a", "b", "", "c", ""};
+  Ints keys = {0, 1, 2, 3, 4, 5}, rows(6);
+  WriteRowsOfMatrix(2, AsSpan(rows));
+  EXPECT_EQ(rows, (Ints{0, 0, 1, 1, 2, 2}));
+  const KeyColumn<Texts> column{Texts{strings.data(), 6}, {}, true, keys.data()};
+  ASSERT_EQ(DropNone(column, rows.data()), 3);
+  EXPECT_EQ(keys, (Ints{1, 2, 4, 3, 4, 5}));
+  EXPECT_EQ((Ints{rows[0], rows[1], rows[2]}), (Ints{0, 1, 2}));
+}
+
+TEST(ColumnKeys, RowsOfRaggedFeatures) {
+  Ints rows(3);
+  const auto write = [&](const Ints& splits) {
+    return WriteRowsOfRagged(AsSpan(splits), AsSpan(rows));
+  };
+  ASSERT_TRUE(IsOk(write({0, 0, 2, 2, 3})));
+  EXPECT_EQ(rows, (Ints{1, 1, 3}));
+  for (const Ints& bad : {Ints{}, Ints{0}, Ints{1, 3}, Ints{0, 2, 1, 3}, Ints{0, 4}, Ints{0, 2},
+                          Ints{-1, 3}, Ints{0, 3, 4}}) {
+    EXPECT_EQ(write(bad).code(), StatusCode::kInvalidArgument);
+  }
+}
+
+TEST(ColumnKeys, RulesAreChecked) {
+  EXPECT_TRUE(IsOk(CheckKeyRule({KeyKind::kHash, 1, -1}, true)));
+  EXPECT_TRUE(IsOk(CheckKeyRule({KeyKind::kIdentity, 5, 4}, false)));
+  EXPECT_FALSE(CheckKeyRule({KeyKind::kIdentity, 5, 4}, true).ok());
+  EXPECT_FALSE(CheckKeyRule({KeyKind::kIdentity, 5, 5}, false).ok());
+  EXPECT_FALSE(CheckKeyRule({KeyKind::kHash, 0, -1}, true).ok());
+  KeyKind kind;
+  EXPECT_FALSE(ParseKeyKind("none", &kind).ok());
+}
+
+}  // namespace
+}  // namespace fused_embedding
