@@ -162,7 +162,25 @@ def sweep_table(records: list[dict]) -> str:
     return "\n".join(lines)
 
 
+def columns_table(records: list[dict]) -> str:
+    """Returns the table of raw features."""
+    lines = ["### From features to rows: `input_layer`", ""]
+    head = ["features", "columns x rows", "threads", "`fe.feature_column.input_layer` ms"]
+    names = {"stock": "stock", "stock_default": "stock at its defaults"}
+    names |= {"do_fusion": "`do_fusion=True` in stock's `input_layer`", "fused_again": "itself"}
+    lines += markdown.head([*head, *(f"over {name}" for name in names.values())])
+    for record in records:
+        axes, [cell] = record["axes"], record["cells"]
+        ours = cell["systems"]["fused"]
+        size = f"{axes['columns']} x {axes['batch_size']}"
+        row = [axes["feature"], size, str(axes["threads"]), markdown.milliseconds(ours)]
+        row += [markdown.speedup(ours["speedup_over"][name]) for name in names]
+        lines.append(markdown.row(row))
+    return "\n".join(lines)
+
+
 _TABLES: dict[str, Callable[[list[dict]], str]] = {
+    "columns": columns_table,
     "one_table": one_table_table,
     "sweep": sweep_table,
     "serving": serving_table,

@@ -374,6 +374,17 @@ def test_many_columns_are_compared_with_one(tmp_path):
     assert "| tiny | 1 | forward |" in dense_reports.one_table_table([record])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("feature", ["string", "int64", "ids"])
+def test_an_input_layer_is_compared_with_stocks(tmp_path, feature):
+    arguments = ["--columns=2", "--batch_size=8", "--buckets=50", "--rounds=2", "--block=2"]
+    arguments += [f"--feature={feature}", "--threads=1"]
+    record, _ = run_module("columns.input_layer", tmp_path, *arguments)
+    systems = record["cells"][0]["systems"]
+    assert list(systems) == ["stock", "stock_default", "do_fusion", "fused", "fused_again"]
+    assert f"| {feature} | 2 x 8 | 1 |" in dense_reports.columns_table([record])
+
+
 def test_a_peer_that_is_not_there_is_named(tmp_path):
     arguments = ["--workload=tiny", "--peer=fbgem", f"--output={tmp_path}"]
     done = processes.run_module("benchmarks.harness.run", *arguments, cwd=ROOT)

@@ -76,7 +76,8 @@ TEST(ColumnKeys, AreThoseOfTheRule) {
     columns.push_back({texts, hash, false, keys[1].data()});
     columns.push_back({AsSpan<int64_t>(std::as_const(numbers)), identity, false, keys[2].data()});
     std::atomic<bool> has_none[3] = {};
-    WriteColumnKeys<Texts>(ThreadedExec(1 + round % 4), AsSpan(std::as_const(columns)), {has_none, 3});
+    WriteColumnKeys<Texts>(ThreadedExec(1 + round % 4), AsSpan(std::as_const(columns)),
+                           {has_none, 3});
     EXPECT_EQ(keys[0], keys[1]);
     bool has_minus_one = false;
     for (size_t i = 0; i < numbers.size(); ++i) {

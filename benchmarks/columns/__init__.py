@@ -1,0 +1,1 @@
+"""Feature columns: from the features of a batch to its rows."""

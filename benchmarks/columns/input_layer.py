@@ -1,0 +1,131 @@
+r"""Times `input_layer` on raw features: hash columns over strings, over integers, and ready ids.
+
+    python -m benchmarks.columns.input_layer
+    python -m benchmarks.columns.input_layer --feature=int64 --threads=2
+
+A step goes from features in variables, as a pipeline would hand them over, to the rows of all
+columns side by side. All systems give the same bits before they are timed. `fused_again` is a
+second graph of `fused`: how far both differ is what the machine adds.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+from absl import app, flags
+
+from benchmarks.harness import machine, timing, workloads
+from benchmarks.report import results
+
+_FEATURE = flags.DEFINE_list(
+    "feature", ["string", "int64", "ids"], "string, int64, ids: ready ones."
+)
+_THREADS = flags.DEFINE_list("threads", ["1", "2"], "Intra-op and inter-op threads.")
+_COLUMNS = flags.DEFINE_integer("columns", 26, "Columns.", lower_bound=1)
+_BATCH = flags.DEFINE_integer("batch_size", 4096, "Rows of a batch.", lower_bound=1)
+_BUCKETS = flags.DEFINE_integer("buckets", 100_000, "Rows of a table.", lower_bound=1)
+_DIM = flags.DEFINE_integer("dim", 16, "Values of a row.", lower_bound=1)
+_ROUNDS = flags.DEFINE_integer("rounds", 20, "Rounds of alternation.", lower_bound=1)
+_BLOCK = flags.DEFINE_integer("block", 5, "Timed steps of a system in a round.", lower_bound=1)
+_OUTPUT = flags.DEFINE_string("output", None, "Folder for the JSON; by default the machine's.")
+
+OURS = "fused"
+STOCK = ("stock", "stock_default")
+
+
+def main(_: list[str]) -> None:
+    """Measures each kind of features with each number of threads."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    for feature in _FEATURE.value:
+        for threads in map(int, _THREADS.value):
+            measure(feature, threads)
+
+
+def measure(feature: str, threads: int) -> None:
+    """Measures one kind of features and writes a JSON file."""
+    batch = _features(feature)
+    steps = {name: _step(name, feature, batch, threads) for name in _systems()}
+    _check(steps)
+    samples = timing.alternate(steps, _ROUNDS.value, _BLOCK.value)
+    measured = {name: timing.summary(of_system) for name, of_system in samples.items()}
+    for name in (*STOCK, "do_fusion", "fused_again"):
+        speedup = timing.ratio(samples[name], samples[OURS])
+        measured[OURS].setdefault("speedup_over", {})[name] = speedup
+        print(
+            f"{feature}, {threads} threads: {OURS} is {speedup['median']} times as fast as {name}"
+        )
+    axes = {"workload": "input_layer", "feature": feature, "mode": "columns", "threads": threads}
+    axes |= {name: flags.FLAGS[name].value for name in ("columns", "batch_size", "buckets", "dim")}
+    axes |= {"rounds": _ROUNDS.value, "block": _BLOCK.value}
+    record = {"schema": results.SCHEMA, **machine.provenance("benchmarks.columns.input_layer")}
+    cells = [{"phase": "forward", "systems": measured}]
+    record |= {"machine": machine.describe(), "axes": axes, "cells": cells}
+    results.write(record, f"input_layer-{feature}-t{threads}", _OUTPUT.value)
+
+
+def _systems() -> tuple[str, ...]:
+    return (*STOCK, "do_fusion", OURS, "fused_again")
+
+
+def _features(feature: str) -> list[np.ndarray]:
+    """Of each column `[batch_size]` Zipf ids, as they are or as strings of 8 bytes."""
+    rng = np.random.default_rng(0)
+    ids = [workloads.zipf_ids(rng, _BUCKETS.value, _BATCH.value) for _ in range(_COLUMNS.value)]
+    if feature != "string":
+        return [of_column.astype(np.int64) for of_column in ids]
+    return [np.array([b"%08x" % value for value in of_column], object) for of_column in ids]
+
+
+def _step(name: str, feature: str, batch: list[np.ndarray], threads: int) -> timing.Step:
+    """A step of a system, in a graph and a session of its own."""
+    import tensorflow as tf
+
+    import fused_embedding as fe
+    from benchmarks.harness.sessions import session_config
+
+    v1 = tf.compat.v1
+    module = fe.feature_column if name == "do_fusion" else tf.feature_column
+    how = {"do_fusion": True} if name == "do_fusion" else {}
+    layer = fe.feature_column if name.startswith(OURS) else v1.feature_column
+    with tf.Graph().as_default():
+        features, columns = {}, []
+        for i, values in enumerate(batch):
+            key = f"c{i:02}"
+            dtype = tf.string if values.dtype == object else tf.int64
+            features[key] = tf.Variable(values, trainable=False, dtype=dtype)
+            categorical = (
+                tf.feature_column.categorical_column_with_identity(key, _BUCKETS.value)
+                if feature == "ids"
+                else tf.feature_column.categorical_column_with_hash_bucket(
+                    key, _BUCKETS.value, dtype
+                )
+            )
+            columns.append(
+                module.embedding_column(
+                    categorical, _DIM.value, initializer=_initializer(tf, i), **how
+                )
+            )
+        rows = layer.input_layer(features, columns)
+        session = v1.Session(config=session_config(threads, name == "stock_default"))
+        session.run(v1.global_variables_initializer())
+        run = session.make_callable(rows)
+    return lambda _: cast(Callable[[], Any], run)()
+
+
+def _initializer(tf: Any, seed: int) -> Any:
+    """The same rows in every graph, and none of them the same."""
+    return lambda shape, dtype, partition_info=None: tf.random.stateless_uniform(
+        shape, [seed, 1], dtype=dtype
+    )
+
+
+def _check(steps: dict[str, timing.Step]) -> None:
+    want = steps["stock"](0)
+    for name, step in steps.items():
+        if not np.array_equal(step(0), want):
+            raise AssertionError(f"{name} gives other rows than stock")
+
+
+if __name__ == "__main__":
+    app.run(main)
