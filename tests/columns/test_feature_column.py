@@ -112,7 +112,36 @@ def test_linear_model_trains_as_stock(sparse_combiner, partitions, do_fusion, tm
     assert got_names == want_names
     assert "mine" in got.collections
     cases.assert_same_training(got, want)
-    cases.assert_fused(got, do_fusion, num_columns=len(columns))
+    cases.assert_fused(got, do_fusion, num_columns=1 if do_fusion is True else len(columns))
+
+
+@pytest.mark.parametrize("partitions", [None, 2])
+def test_linear_model_of_raw_features_has_two_ops(partitions):
+    hashed = fc.categorical_column_with_hash_bucket("dense_words", 7)
+    weighted = fc.weighted_categorical_column(cases.identity(), "weights")
+    columns = [hashed, weighted, cases.identity("other_ids")]
+    want = cases.train(linear_model(columns, {}, tf1.feature_column), partitions=partitions)
+    got = cases.train(linear_model(columns, {}, do_fusion=True), partitions=partitions)
+    cases.assert_same_training(got, want)
+    assert got.ops["FusedEmbeddingColumnKeys"] == 1
+    assert not {"StringToHashBucketFast", "SparseReshape"} & got.ops.keys()
+    if partitions is None:
+        cases.assert_fused(got, True, num_columns=1)
+
+
+def test_linear_model_of_dense_columns_alone():
+    want = cases.train(linear_model([], {}, tf1.feature_column))
+    cases.assert_same_training(cases.train(linear_model([], {}, do_fusion=True)), want)
+
+
+def test_an_error_of_a_linear_model_names_the_feature():
+    with tf.Graph().as_default(), tf1.Session() as session:
+        features = {"user": tf.constant([[3], [99]], tf.int64)}
+        column = fc.categorical_column_with_identity("user", 10)
+        result = fe.feature_column.linear_model(features, [column], do_fusion=True)
+        session.run(tf1.global_variables_initializer())
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"feature 'user'.* 99 "):
+            session.run(result)
 
 
 def test_linear_model_leaves_stock_as_it_is(tmp_path):

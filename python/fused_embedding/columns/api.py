@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from fused_embedding.columns import fused_column
-from fused_embedding.columns.fused_column import DoFusion, fuse, linear_model_for
+from fused_embedding.columns.fused_column import DoFusion, fuse
 from fused_embedding.columns.group_scope import in_scope
 from fused_embedding.columns.input_layer import input_layer as tf_input_layer
 from fused_embedding.columns.keyed_column import (
@@ -17,6 +17,7 @@ from fused_embedding.columns.keyed_column import (
     sequence_column,
     with_table,
 )
+from fused_embedding.columns.linear_model import linear_model_for
 from fused_embedding.ops.tracing import traced_as_written
 from fused_embedding.variable.options import EmbeddingVariableOption
 

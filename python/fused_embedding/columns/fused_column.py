@@ -1,13 +1,12 @@
 """Stock feature columns with one more field, `do_fusion`, that chooses the lookup.
 
-The only file of the package that imports private TensorFlow modules for feature columns: the
-column classes and the layers under `linear_model` have no public name. All of them call the
-lookup as `embedding_ops.<function>`. `with_globals` gives one method of one column another
+This room imports private TensorFlow modules for feature columns: the column classes and the layers
+under `input_layer` and `linear_model` have no public name. All of them call the lookup as
+`embedding_ops.<function>`. `with_globals` gives one method of one column another
 meaning of that name, so TensorFlow keeps making the variables, collections, names and checkpoint
 entries, nothing of it is copied or patched, and no other thread or column can notice.
 """
 
-import inspect
 import types
 from collections import namedtuple
 from collections.abc import Callable
@@ -86,22 +85,6 @@ def is_embedding_column(column: Any) -> bool:
     return isinstance(column, tuple(_FUSED))
 
 
-def linear_model_for(do_fusion: DoFusion) -> Callable[..., tf.Tensor]:
-    """Returns `tf.compat.v1.feature_column.linear_model`, with the fused lookup if asked for."""
-    if resolve_fusion(do_fusion) is None:
-        return fc_v1.linear_model
-    # linear_model -> _LinearModel -> _FCLinearWrapper -> _create_weighted_sum -> the lookup: each
-    # names the next, so each gets its own meaning of that one name.
-    categorical_sum = _with_lookups(fc_v1._create_categorical_column_weighted_sum, do_fusion)
-    weighted_sum = with_globals(
-        fc_v1._create_weighted_sum, _create_categorical_column_weighted_sum=categorical_sum
-    )
-    wrapper = _subclass(fc_v1._FCLinearWrapper, "call", _create_weighted_sum=weighted_sum)
-    model = _subclass(fc_v1._LinearModel, "__init__", _FCLinearWrapper=wrapper)
-    linear_model = inspect.unwrap(fc_v1.linear_model)  # its decorators only export and warn
-    return with_globals(linear_model, _LinearModel=model)
-
-
 def with_globals(function: Callable, **names: Any) -> Callable:
     """A copy of `function`, and of the functions in it, for which `names` mean something else."""
     missing = names.keys() - _names_in(function.__code__)
@@ -127,13 +110,16 @@ def _names_in(code: types.CodeType) -> set[str]:
     return set(code.co_names).union(*inner)
 
 
-def _subclass(base: type, method: str, **names: Any) -> type:
-    """A subclass of `base` in which global `names` mean something else to `method`."""
-    return type(base.__name__, (base,), {method: with_globals(getattr(base, method), **names)})
+def with_lookups(function: Callable, do_fusion: DoFusion) -> Callable:
+    """`function` of TensorFlow, of a column, with the lookups that `do_fusion` asks for.
 
+    Args:
+        function: Of a private module; its first argument is a column.
+        do_fusion: The user's.
 
-def _with_lookups(function: Callable, do_fusion: DoFusion) -> Callable:
-    """`function` of TensorFlow, of a column, with the lookups that `do_fusion` asks for."""
+    Returns:
+        A function of the same arguments.
+    """
     version = resolve_fusion(do_fusion)
     if version is None:
         return function
@@ -177,14 +163,25 @@ def fused_lookup(column: Any, table: Any, sparse_tensors: Any) -> tf.Tensor:
         )
 
 
+def ids_of_column(sp_ids: Any, sp_weights: Any) -> Any:
+    """What a recorded lookup of a column has to look up.
+
+    Args:
+        sp_ids: A SparseTensor, or a `FeatureIds`, which `raw_feature` put in its place.
+        sp_weights: A SparseTensor, or None.
+
+    Returns:
+        A `SparseIds` or a `FeatureIds`.
+    """
+    if not isinstance(sp_ids, FeatureIds):
+        return as_sparse_ids(sp_ids, sp_weights, "sp_ids")
+    weights = weight_values(sp_weights, tf.TensorShape([None]))
+    return sp_ids._replace(weights=weights, name=ids_name("sp_ids"))
+
+
 def _recorded(params: Any, sp_ids: Any, sp_weights: Any, *, is_safe: bool, **how: Any) -> Any:
     """A `Column`; the result for ids of another rank, which is reshaped."""
-    ids: Any
-    if isinstance(sp_ids, FeatureIds):
-        weights = weight_values(sp_weights, tf.TensorShape([None]))
-        ids = sp_ids._replace(weights=weights, name=ids_name("sp_ids"))
-    else:
-        ids = as_sparse_ids(sp_ids, sp_weights, "sp_ids")
+    ids = ids_of_column(sp_ids, sp_weights)
     options = make_options(
         how["combiner"], how["max_norm"], None, prune=is_safe, fill_empty_row=is_safe
     )
@@ -260,7 +257,7 @@ class FusedEmbeddingColumn(
 
     def _get_dense_tensor_internal_helper(self, *args: Any) -> tf.Tensor:
         stock = fc_v2.EmbeddingColumn._get_dense_tensor_internal_helper
-        return _with_lookups(stock, self.do_fusion)(self, *args)
+        return with_lookups(stock, self.do_fusion)(self, *args)
 
     @classmethod
     def from_config(cls, config: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
@@ -278,7 +275,7 @@ class FusedSharedEmbeddingColumn(
 
     def _get_dense_tensor_internal(self, *args: Any) -> tf.Tensor:
         stock = fc_v2.SharedEmbeddingColumn._get_dense_tensor_internal
-        return _with_lookups(stock, self.do_fusion)(self, *args)
+        return with_lookups(stock, self.do_fusion)(self, *args)
 
 
 class FusedSharedEmbeddingColumnV1(
@@ -290,7 +287,7 @@ class FusedSharedEmbeddingColumnV1(
 
     def _get_dense_tensor_internal(self, *args: Any, **kwargs: Any) -> tf.Tensor:
         stock = fc_v1._SharedEmbeddingColumn._get_dense_tensor_internal
-        return _with_lookups(stock, self.do_fusion)(self, *args, **kwargs)
+        return with_lookups(stock, self.do_fusion)(self, *args, **kwargs)
 
 
 _FUSED = {

@@ -98,7 +98,9 @@ def unwrapped(column: Any) -> Any:
 def _feature_of(column: Any, *call: Any) -> contextlib.AbstractContextManager[None]:
     """Where lookups are recorded, that of a column gets its feature as it is."""
     is_recorded = recording() is not Recording.NONE and as_check(column.do_fusion) is None
-    return raw_feature(column, *call) if is_recorded else contextlib.nullcontext()
+    if not is_recorded:
+        return contextlib.nullcontext()
+    return raw_feature(column.categorical_column, *call)
 
 
 class RecordsItsGroup:

@@ -66,18 +66,17 @@ def _feature_ids(column: Any, cache: Any, get: Any) -> FeatureIds | None:
 
 
 @contextlib.contextmanager
-def raw_feature(column: Any, cache: Any, *state_manager: Any) -> Iterator[None]:
-    """The column's lookup gets a `FeatureIds` where one op can make the ids of its feature.
+def raw_feature(categorical: Any, cache: Any, *state_manager: Any) -> Iterator[None]:
+    """A column's lookup gets a `FeatureIds` where one op can make the ids of its feature.
 
     Args:
-        column: An embedding column.
+        categorical: The categorical column whose ids are looked up.
         cache: The `_LazyBuilder` or `FeatureTransformationCache` of the call.
         *state_manager: That of the call, for a `FeatureTransformationCache`.
 
     Yields:
         Nothing.
     """
-    categorical = column.categorical_column
     is_weighted = isinstance(categorical, fc_v2.WeightedCategoricalColumn)
 
     def get(key: str) -> Any:

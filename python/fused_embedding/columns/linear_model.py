@@ -1,0 +1,127 @@
+"""`tf.compat.v1.feature_column.linear_model` with fused lookups of its categorical columns.
+
+TensorFlow's own function runs: linear_model -> _LinearModel -> _FCLinearWrapper ->
+_create_weighted_sum -> the lookup. Each names the next, so each gets its own meaning of that one
+name. With the best version the layer of a column returns what shall be looked up, and one op looks
+up all of it where the columns are added.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.feature_column import feature_column as fc_v1
+
+from fused_embedding.columns.fused_column import (
+    DoFusion,
+    ids_of_column,
+    resolve_fusion,
+    with_globals,
+    with_lookups,
+)
+from fused_embedding.columns.raw_features import raw_feature
+from fused_embedding.lookup.feature_ids import FeatureIds
+from fused_embedding.lookup.group import Column
+from fused_embedding.lookup.names import lookups_of_column
+from fused_embedding.lookup.options import make_options
+from fused_embedding.lookup.run import BEST, run_group
+from fused_embedding.lookup.tables import as_shards
+
+
+def linear_model_for(do_fusion: DoFusion) -> Callable[..., tf.Tensor]:
+    """Returns `tf.compat.v1.feature_column.linear_model`, with the fused lookup if asked for.
+
+    Args:
+        do_fusion: See `fe.feature_column.linear_model`.
+
+    Returns:
+        The function.
+    """
+    version = resolve_fusion(do_fusion)
+    if version is None:
+        return fc_v1.linear_model
+    names_of_call: dict[str, Any] = {}
+    if version == BEST:
+        sum_of_column: Callable = _pending_sum
+        names_of_call["math_ops"] = _Sums()
+        names_of_call["_verify_static_batch_size_equality"] = _verify_batch_sizes
+    else:
+        sum_of_column = with_lookups(fc_v1._create_categorical_column_weighted_sum, do_fusion)
+    weighted_sum = with_globals(
+        fc_v1._create_weighted_sum, _create_categorical_column_weighted_sum=sum_of_column
+    )
+    wrapper = _subclass(fc_v1._FCLinearWrapper, call={"_create_weighted_sum": weighted_sum})
+    model = _subclass(
+        fc_v1._LinearModel, __init__={"_FCLinearWrapper": wrapper}, call=names_of_call
+    )
+    linear_model = inspect.unwrap(fc_v1.linear_model)  # its decorators only export and warn
+    return with_globals(linear_model, _LinearModel=model)
+
+
+def _subclass(base: type, **names_of_methods: dict[str, Any]) -> type:
+    """A subclass of `base` in whose methods some global names mean something else."""
+    methods = {m: with_globals(getattr(base, m), **names) for m, names in names_of_methods.items()}
+    return type(base.__name__, (base,), methods)
+
+
+class _Pending:
+    """A lookup that is yet to be done. No tuple: layers look into those."""
+
+    def __init__(self, column: Column):
+        self.column = column
+
+
+class _Lookups:
+    """Stands for the module `embedding_ops`."""
+
+    def safe_embedding_lookup_sparse(
+        self, params: Any, sp_ids: Any, sparse_weights: Any, combiner: str, **_: Any
+    ) -> _Pending:
+        options = make_options(combiner, None, None, prune=True, fill_empty_row=True)
+        ids = ids_of_column(sp_ids, sparse_weights)
+        return _Pending(Column(as_shards(params, "params"), ids, options))
+
+
+def _is_matrix(tensor: Any) -> bool:
+    return isinstance(tensor, FeatureIds) or tensor.shape.rank == 2
+
+
+class _Reshapes:
+    """Stands for `sparse_ops` and `array_ops`, which make matrices of ids and weights."""
+
+    def sparse_reshape(self, tensor: Any, shape: Any) -> Any:
+        """The tensor itself if it is a matrix, and stock's result else."""
+        return tensor if _is_matrix(tensor) else tf.sparse.reshape(tensor, shape)
+
+    def shape(self, tensor: Any) -> Any:
+        """tf.shape; of a matrix, what `sparse_reshape` ignores."""
+        return [None] if _is_matrix(tensor) else tf.shape(tensor)
+
+
+class _Sums:
+    """Stands for `math_ops`."""
+
+    def add_n(self, sums: list[Any], name: str) -> tf.Tensor:
+        """tf.add_n, after the lookups of all columns together."""
+        looked_up = iter(run_group([s.column for s in sums if isinstance(s, _Pending)]))
+        return tf.add_n([next(looked_up) if isinstance(s, _Pending) else s for s in sums], name)
+
+
+def _verify_batch_sizes(sums: list[Any], columns: list[Any]) -> None:
+    """Stock's check, of the sums that are there."""
+    known = [(s, c) for s, c in zip(sums, columns, strict=True) if not isinstance(s, _Pending)]
+    fc_v1._verify_static_batch_size_equality([s for s, _ in known], [c for _, c in known])
+
+
+def _pending_sum(column: Any, builder: Any, **kwargs: Any) -> _Pending:
+    """What TensorFlow's function of a categorical column returns, to be looked up."""
+    stock = with_globals(
+        fc_v1._create_categorical_column_weighted_sum,
+        embedding_ops=_Lookups(),
+        sparse_ops=_Reshapes(),
+        array_ops=_Reshapes(),
+    )
+    with lookups_of_column(column), raw_feature(column, builder):
+        pending: _Pending = stock(column=column, builder=builder, **kwargs)
+    return pending
