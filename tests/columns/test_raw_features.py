@@ -148,6 +148,34 @@ def test_columns_in_a_scope():
     assert got.ops[KEYS_OP] == 1
 
 
+@pytest.mark.parametrize("partitions", [None, 2])
+def test_a_column_in_stocks_input_layer(partitions):
+    stock = embeddings(TRAINED)
+    ours = [
+        fe.feature_column.embedding_column(
+            column.categorical_column,
+            column.dimension,
+            combiner=column.combiner,
+            initializer=column.initializer,
+            do_fusion=do_fusion,
+        )
+        for column, do_fusion in zip(stock, [True, "v3", "v1", True] * 3, strict=False)
+    ]
+    want = cases.train(input_layer(tf1.feature_column, stock), partitions=partitions)
+    got = cases.train(input_layer(tf1.feature_column, ours), partitions=partitions)
+    cases.assert_same_training(got, want)
+    assert got.ops[KEYS_OP] == sum(column.do_fusion != "v1" for column in ours)
+
+
+def test_a_column_whose_fusion_was_removed():
+    column = fe.feature_column.embedding_column(hashed("words"), 3, do_fusion=True)
+    column = column._replace(do_fusion=None, initializer=cases.initializer())
+    want = cases.train(input_layer(tf1.feature_column, [column]))
+    got = cases.train(input_layer(fe.feature_column, [column]))
+    cases.assert_same_training(got, want)
+    assert want.ops[KEYS_OP] == got.ops[KEYS_OP] == 0
+
+
 class Unusual(fc.categorical_column_with_hash_bucket("words", 7).__class__):
     """A user's column, whose ids are the lengths of strings."""
 
@@ -214,7 +242,10 @@ def test_keys_of_a_table_are_made_by_the_same_op():
         with tf.Graph().as_default() as graph, tf1.Session() as session:
             columns = [
                 fe.feature_column.embedding_column(
-                    key(name, dtype), 3, initializer=tf1.constant_initializer(0.5)
+                    key(name, dtype),
+                    3,
+                    initializer=tf1.constant_initializer(0.5),
+                    use_safe_embedding_lookup=dtype == tf.string,
                 )
                 for name, dtype in (("words", tf.string), ("numbers", tf.int64))
             ]
@@ -226,7 +257,8 @@ def test_keys_of_a_table_are_made_by_the_same_op():
             tables = tf1.get_collection(tf1.GraphKeys.GLOBAL_VARIABLES)
             keys = [sorted(session.run(table.export()).keys) for table in tables]
             results.append((session.run(result).tolist(), keys))
-            assert (KEYS_OP in {op.type for op in graph.get_operations()}) is do_group
+            num_ops = [op.type for op in graph.get_operations()].count(KEYS_OP)
+            assert num_ops == (1 if do_group else 2)
     assert results[0] == results[1]
 
 

@@ -26,7 +26,7 @@ from fused_embedding.lookup.group import Column
 from fused_embedding.lookup.ids import as_sparse_ids, weight_values
 from fused_embedding.lookup.names import ids_name, lookups_of_column
 from fused_embedding.lookup.options import make_options
-from fused_embedding.lookup.run import BEST, LOOKUPS, run_lookup
+from fused_embedding.lookup.run import BEST, LOOKUPS, run_group, run_lookup
 from fused_embedding.lookup.tables import as_shards
 
 # Stock's under tf.compat.v1, whose name is ours while fe.compat.deeprec is installed.
@@ -191,23 +191,39 @@ def _recorded(params: Any, sp_ids: Any, sp_weights: Any, *, is_safe: bool, **how
     return run_lookup("v3", *column)
 
 
+def _of_feature(*args: Any, name: str, **how: Any) -> tf.Tensor:
+    """The embeddings of a feature that one op makes ids of: a group of one column."""
+    with tf.name_scope(name):
+        [embeddings] = run_group([_recorded(*args, **how)])
+    return embeddings
+
+
 class _FusedLookups:
     """Stands where TensorFlow's columns expect the module `embedding_ops`."""
 
     def __init__(self, version: Literal["v1", "v2", "v3"]):
         self._version = version
 
-    def safe_embedding_lookup_sparse(self, *args: Any, **kwargs: Any) -> Any:
+    # linear_model names the weights.
+    def safe_embedding_lookup_sparse(
+        self, params: Any, sp_ids: Any, sparse_weights: Any, **kwargs: Any
+    ) -> Any:
         if recording() is not Recording.NONE:
-            return _recorded(*args, is_safe=True, **kwargs)
+            return _recorded(params, sp_ids, sparse_weights, is_safe=True, **kwargs)
+        if isinstance(sp_ids, FeatureIds):
+            return _of_feature(params, sp_ids, sparse_weights, is_safe=True, **kwargs)
         kwargs["fusion_version"] = self._version
-        return deeprec_signatures.fused_safe_embedding_lookup_sparse(*args, **kwargs)
+        return deeprec_signatures.fused_safe_embedding_lookup_sparse(
+            params, sp_ids, sparse_weights, **kwargs
+        )
 
     def embedding_lookup_sparse_v2(
         self, params: Any, sp_ids: Any, sp_weights: Any, **kwargs: Any
     ) -> Any:
         if recording() is not Recording.NONE:
             return _recorded(params, sp_ids, sp_weights, is_safe=False, **kwargs)
+        if isinstance(sp_ids, FeatureIds):
+            return _of_feature(params, sp_ids, sp_weights, is_safe=False, **kwargs)
         # Stock drops the rows after the last id, so that the columns of a batch differ in length.
         # Its documentation allows zeros there as well, which is what the fused ops give.
         lookup: Any = {

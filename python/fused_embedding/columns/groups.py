@@ -96,9 +96,10 @@ def unwrapped(column: Any) -> Any:
 
 
 def _feature_of(column: Any, *call: Any) -> contextlib.AbstractContextManager[None]:
-    """Where lookups are recorded, that of a column gets its feature as it is."""
-    is_recorded = recording() is not Recording.NONE and as_check(column.do_fusion) is None
-    if not is_recorded:
+    """Where one op makes its ids, the lookup of a column gets the feature as it is."""
+    is_fused = bool(column.do_fusion) and as_check(column.do_fusion) is None
+    is_one_op = recording() is not Recording.NONE or column.do_fusion in (True, "v3")
+    if not (is_fused and is_one_op):
         return contextlib.nullcontext()
     return raw_feature(column.categorical_column, *call)
 

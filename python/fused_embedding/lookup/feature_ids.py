@@ -58,6 +58,11 @@ class FeatureIds(NamedTuple):
         return _ShapeOfMatrix()
 
     @property
+    def shape(self) -> tf.TensorShape:
+        """That of a matrix, as a SparseTensor has it."""
+        return tf.TensorShape([None, None])
+
+    @property
     def layout(self) -> Literal["dense", "sparse", "ragged"]:
         """What kind of tensor the feature is."""
         if isinstance(self.feature, tf.SparseTensor):
