@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fused_embedding as fe
+from cases.keys import stock_keys
 
 MAX = 2**63 - 1
 
@@ -40,24 +41,12 @@ def column_keys(features, rules, names=()):
     )
 
 
-def stock_keys(values, rule):
-    """Keys of `[nnz]` values, by the ops of stock's columns."""
-    kind, num_buckets, default_key = rule
-    if kind == "hash":
-        texts = values if values.dtype == tf.string else tf.strings.as_string(values)
-        return tf.strings.to_hash_bucket_fast(texts, num_buckets).numpy()
-    keys = values.numpy().astype(np.int64)
-    if default_key >= 0:
-        keys[(keys < 0) | (keys >= num_buckets)] = default_key
-    return keys
-
-
 def stock_pairs(feature, rule):
     """Keys, rows and the number of rows of a dense feature."""
     matrix = feature if feature.shape.rank == 2 else feature[:, None]
     sparse = tf.sparse.from_dense(tf.cast(tf.not_equal(matrix, none_of(matrix)), tf.int32))
     values = tf.gather_nd(matrix, sparse.indices)
-    return stock_keys(values, rule), sparse.indices[:, 0].numpy(), matrix.shape.as_list()
+    return stock_keys(values, *rule), sparse.indices[:, 0].numpy(), matrix.shape.as_list()
 
 
 def none_of(values):
@@ -118,11 +107,11 @@ def test_keys_and_rows_are_stocks(columns):
     placed = iter(zip(got.rows, got.dense_shapes, strict=True))
     for feature, rule, keys in zip(features, rules, got.keys, strict=True):
         if isinstance(feature, tf.SparseTensor):
-            np.testing.assert_array_equal(keys, stock_keys(feature.values, rule))
+            np.testing.assert_array_equal(keys, stock_keys(feature.values, *rule))
             continue
         rows, dense_shape = next(placed)
         if isinstance(feature, tf.RaggedTensor):
-            want = stock_keys(feature.values, rule), feature.value_rowids(), [feature.nrows(), 1]
+            want = stock_keys(feature.values, *rule), feature.value_rowids(), [feature.nrows(), 1]
         else:
             want = stock_pairs(feature, rule)
         for g, w in zip((keys, rows, dense_shape), want, strict=True):

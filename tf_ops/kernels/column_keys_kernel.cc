@@ -12,7 +12,6 @@
 namespace fused_embedding {
 namespace {
 
-using tensorflow::OpInputList;
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;

@@ -323,8 +323,11 @@ def input_layer(
     `fe.nn.group_embedding_lookup_sparse`. Columns of stock TensorFlow are included, whatever their
     `do_fusion`. Variables, their names and the order of the columns are stock's.
 
+    Another op makes the ids of hashed and identity columns from features of rank 1 or 2.
+
     Args:
-        features: Tensors and SparseTensors of a batch by feature key.
+        features: Tensors and SparseTensors of a batch by feature key, and RaggedTensors of rank 2
+            for these columns.
         feature_columns: Dense columns.
         weight_collections: Further collections to add the variables to.
         trainable: Whether the variables are added to TRAINABLE_VARIABLES.
@@ -374,8 +377,9 @@ def linear_model(
         trainable: Whether the variables are added to TRAINABLE_VARIABLES.
         cols_to_vars: If given, filled with each column's list of variables, and `"bias"`.
         do_fusion: The lookup of the categorical columns: True, "v1", "v2", "v3", "check", an
-            `fe.FusionCheck`, or None or False for stock TensorFlow's; see `embedding_column`.
-            Embedding columns in `feature_columns` keep their own.
+            `fe.FusionCheck`, or None or False for stock TensorFlow's; see `embedding_column`. With
+            True and "v3" one op looks up all of them. Embedding columns in `feature_columns` keep
+            their own.
 
     Returns:
         `[num_rows, units]` float32.

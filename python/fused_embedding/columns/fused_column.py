@@ -2,9 +2,9 @@
 
 This room imports private TensorFlow modules for feature columns: the column classes and the layers
 under `input_layer` and `linear_model` have no public name. All of them call the lookup as
-`embedding_ops.<function>`. `with_globals` gives one method of one column another
-meaning of that name, so TensorFlow keeps making the variables, collections, names and checkpoint
-entries, nothing of it is copied or patched, and no other thread or column can notice.
+`embedding_ops.<function>`. `with_globals` gives one method of one column another meaning of that
+name, so TensorFlow keeps making the variables, collections, names and checkpoint entries, nothing
+of it is copied or patched, and no other thread or column can notice.
 """
 
 import types
@@ -186,7 +186,7 @@ def _recorded(params: Any, sp_ids: Any, sp_weights: Any, *, is_safe: bool, **how
         how["combiner"], how["max_norm"], None, prune=is_safe, fill_empty_row=is_safe
     )
     column = Column(as_shards(params, "params"), ids, options)
-    if getattr(ids, "leading_shape", None) is None or recording() is Recording.ALL:
+    if ids.leading_shape is None or recording() is Recording.ALL:
         return column
     return run_lookup("v3", *column)
 

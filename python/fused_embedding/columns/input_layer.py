@@ -48,8 +48,13 @@ class Outputs:
 
 
 def verify_batch_sizes(outputs: list[Any], columns: list[Any]) -> None:
-    """Stock's check, of the outputs that are there."""
-    known = [(o, c) for o, c in zip(outputs, columns, strict=True) if not isinstance(o, Column)]
+    """Stock's check, of the outputs that are there.
+
+    Args:
+        outputs: Tensors, and what stands for lookups that are yet to be done.
+        columns: The column of each.
+    """
+    known = [(o, c) for o, c in zip(outputs, columns, strict=True) if tf.is_tensor(o)]
     fc_v1._verify_static_batch_size_equality([o for o, _ in known], [c for _, c in known])
 
 

@@ -20,8 +20,8 @@ from fused_embedding.columns.fused_column import (
     with_globals,
     with_lookups,
 )
+from fused_embedding.columns.input_layer import verify_batch_sizes
 from fused_embedding.columns.raw_features import raw_feature
-from fused_embedding.lookup.feature_ids import FeatureIds
 from fused_embedding.lookup.group import Column
 from fused_embedding.lookup.names import lookups_of_column
 from fused_embedding.lookup.options import make_options
@@ -45,7 +45,7 @@ def linear_model_for(do_fusion: DoFusion) -> Callable[..., tf.Tensor]:
     if version == BEST:
         sum_of_column: Callable = _pending_sum
         names_of_call["math_ops"] = _Sums()
-        names_of_call["_verify_static_batch_size_equality"] = _verify_batch_sizes
+        names_of_call["_verify_static_batch_size_equality"] = verify_batch_sizes
     else:
         sum_of_column = with_lookups(fc_v1._create_categorical_column_weighted_sum, do_fusion)
     weighted_sum = with_globals(
@@ -66,7 +66,7 @@ def _subclass(base: type, **names_of_methods: dict[str, Any]) -> type:
 
 
 class _Pending:
-    """A lookup that is yet to be done. No tuple: layers look into those."""
+    """A lookup that is yet to be done. A layer would look into a tuple, which `Column` is."""
 
     def __init__(self, column: Column):
         self.column = column
@@ -83,20 +83,16 @@ class _Lookups:
         return _Pending(Column(as_shards(params, "params"), ids, options))
 
 
-def _is_matrix(tensor: Any) -> bool:
-    return isinstance(tensor, FeatureIds) or tensor.shape.rank == 2
-
-
 class _Reshapes:
     """Stands for `sparse_ops` and `array_ops`, which make matrices of ids and weights."""
 
     def sparse_reshape(self, tensor: Any, shape: Any) -> Any:
         """The tensor itself if it is a matrix, and stock's result else."""
-        return tensor if _is_matrix(tensor) else tf.sparse.reshape(tensor, shape)
+        return tensor if tensor.shape.rank == 2 else tf.sparse.reshape(tensor, shape)
 
     def shape(self, tensor: Any) -> Any:
         """tf.shape; of a matrix, what `sparse_reshape` ignores."""
-        return [None] if _is_matrix(tensor) else tf.shape(tensor)
+        return [None] if tensor.shape.rank == 2 else tf.shape(tensor)
 
 
 class _Sums:
@@ -106,12 +102,6 @@ class _Sums:
         """tf.add_n, after the lookups of all columns together."""
         looked_up = iter(run_group([s.column for s in sums if isinstance(s, _Pending)]))
         return tf.add_n([next(looked_up) if isinstance(s, _Pending) else s for s in sums], name)
-
-
-def _verify_batch_sizes(sums: list[Any], columns: list[Any]) -> None:
-    """Stock's check, of the sums that are there."""
-    known = [(s, c) for s, c in zip(sums, columns, strict=True) if not isinstance(s, _Pending)]
-    fc_v1._verify_static_batch_size_equality([s for s, _ in known], [c for _, c in known])
 
 
 def _pending_sum(column: Any, builder: Any, **kwargs: Any) -> _Pending:

@@ -91,10 +91,11 @@ def raw_feature(categorical: Any, cache: Any, *state_manager: Any) -> Iterator[N
         result = ids, categorical._transform_weight_tensor(get(categorical.weight_feature_key))
     # Other columns of the call, such as an indicator of this one, get what they always got.
     transformed = cache._feature_tensors
-    before = dict(transformed)
+    before = transformed.pop(categorical, None)
     transformed[categorical] = result
     try:
         yield
     finally:
-        transformed.clear()
-        transformed.update(before)
+        del transformed[categorical]
+        if before is not None:
+            transformed[categorical] = before

@@ -63,6 +63,11 @@ class FeatureIds(NamedTuple):
         return tf.TensorShape([None, None])
 
     @property
+    def leading_shape(self) -> None:
+        """None, as that of a `SparseIds` of rank 2."""
+        return None
+
+    @property
     def layout(self) -> Literal["dense", "sparse", "ragged"]:
         """What kind of tensor the feature is."""
         if isinstance(self.feature, tf.SparseTensor):
@@ -90,7 +95,7 @@ def is_readable(feature: Any) -> bool:
     return feature.shape.rank == 2 or (is_dense and feature.shape.rank == 1)
 
 
-def made(features: Sequence[FeatureIds]) -> list[SparseIds]:
+def make_ids(features: Sequence[FeatureIds]) -> list[SparseIds]:
     """Makes the ids of several columns.
 
     Args:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from fused_embedding.lookup.feature_ids import FeatureIds, made
+from fused_embedding.lookup.feature_ids import FeatureIds, make_ids
 from fused_embedding.lookup.ids import SparseIds
 from fused_embedding.lookup.names import column_name, table_name
 from fused_embedding.lookup.options import LookupOptions
@@ -50,7 +50,7 @@ def with_ids(columns: Sequence[Column]) -> list[Column]:
         Lookups of ids, in order.
     """
     features = [column.ids for column in columns if isinstance(column.ids, FeatureIds)]
-    ids = iter(made(features) if features else [])
+    ids = iter(make_ids(features) if features else [])
     return [
         column._replace(ids=next(ids)) if isinstance(column.ids, FeatureIds) else column
         for column in columns
