@@ -297,6 +297,24 @@ TEST_F(FaultyTierTest, NothingIsLostWhileTheDiskIsFull) {
   for (const auto& [key, row] : contents.rows) ASSERT_EQ(HeaderOf(row).frequency, 2u) << key;
 }
 
+TEST_F(FaultyTierTest, AWriteThatBeganBeforeFailsNobodyElse) {
+  const auto table = MakeTable(config_);
+  CallsInFlight in_flight;
+  faults_.in_flight = &in_flight;
+  faults_.free_bytes = 0;
+  int64_t num_keys = 0;
+  while (LookUp(table.get(), Range(num_keys, num_keys + 500)).status.ok()) num_keys += 500;
+  faults_.full_latency_us = 200'000;
+  std::thread first([&] { LookUp(table.get(), {-1}); });
+  while (in_flight.writes == 0) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  // The write of the first has found the disk full, and will say so.
+  faults_.free_bytes = -1;
+  faults_.latency_us = 20'000;  // the next write takes longer than it takes to see the error
+  EXPECT_TRUE(IsOk(LookUp(table.get(), {-2}).status));
+  first.join();
+}
+
 TEST_F(FaultyTierTest, WhatIsErasedStaysErasedUntilTheStoreKnows) {
   const auto table = MakeTable(config_);
   Train(table.get(), Range(0, 3000));

@@ -132,6 +132,7 @@ struct Faults {
   std::atomic<int64_t> free_bytes{-1};         // puts of more rows than fit fail; < 0: no limit
   std::atomic<int64_t> rows_until_tear{-1};    // of the put that fails, these are written
   std::atomic<int64_t> latency_us{0};          // of each call
+  std::atomic<int64_t> full_latency_us{0};     // until a put returns that the disk is full
 
   // Of a call to the store `path`.
   Status Begin(const char* action, const std::string& path) {
@@ -207,6 +208,7 @@ class FaultyColdStore final : public ColdStore {
     const int64_t bytes = keys.size * value_bytes();
     if (status.ok() && faults_->free_bytes >= 0) {
       if (bytes > faults_->free_bytes) {
+        std::this_thread::sleep_for(std::chrono::microseconds(faults_->full_latency_us));
         status = ResourceExhausted("cannot write cold store ", path(), ": No space left on device");
       } else {
         faults_->free_bytes -= bytes;

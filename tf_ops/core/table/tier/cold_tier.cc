@@ -266,11 +266,12 @@ Status ColdTier::WaitForRoom() {
   if (HasRoom()) return Status();
   std::unique_lock<std::mutex> lock(mutex_);
   while (!HasRoom()) {
-    const uint64_t num_writes = num_writes_;
+    // A write in flight may fail of what is mended by now: only a later one answers this request.
+    const uint64_t wanted = num_writes_begun_ + 1;
     is_write_wanted_ = true;
     work_.notify_one();
-    written_.wait(lock, [&] { return num_writes_ != num_writes; });
-    FE_RETURN_IF_ERROR(write_status_);
+    written_.wait(lock, [&] { return num_writes_ >= wanted || HasRoom(); });
+    if (num_writes_ >= wanted) FE_RETURN_IF_ERROR(write_status_);
   }
   return Status();
 }
@@ -286,11 +287,12 @@ void ColdTier::WriteLoop() {
     });
     if (is_stopping_) return;
     is_write_wanted_ = false;
+    ++num_writes_begun_;
     lock.unlock();
     const Status status = WriteWaiting();
     lock.lock();
     write_status_ = status;
-    ++num_writes_;
+    num_writes_ = num_writes_begun_;
     written_.notify_all();
   }
 }

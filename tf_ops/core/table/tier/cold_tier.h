@@ -118,8 +118,9 @@ class ColdTier {
   mutable std::mutex mutex_;  // guards the members below
   std::condition_variable released_, work_, written_;
   uint64_t num_releases_ = 0;
-  uint64_t num_writes_ = 0;  // attempts, failed ones included
-  Status write_status_;      // of the last attempt
+  uint64_t num_writes_begun_ = 0;  // attempts, failed ones included
+  uint64_t num_writes_ = 0;        // those that ended
+  Status write_status_;            // of the last one
   bool is_write_wanted_ = false;
   bool is_stopping_ = false;
   std::thread writer_;
