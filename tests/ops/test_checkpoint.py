@@ -291,6 +291,28 @@ def test_a_series_has_what_changed(dtype, tmp_path):
         save_increment(table, tmp_path / "c", [tmp_path / "b"], [])
 
 
+@pytest.mark.parametrize(
+    ("links", "message"),
+    [
+        (["x", "x"], "link_paths must differ, but several are .*/x"),
+        (["x", "y\0z"], "the path of a checkpoint must be the name of a file"),
+    ],
+)
+def test_links_of_a_series_are_files_of_their_own(links, message, tmp_path):
+    table = filled_table(tf.float32)
+    save_increment(table, tmp_path / "a", [], [])
+    save_increment(table, tmp_path / "b", [tmp_path / "a"], [tmp_path / "linked"])
+    before = sorted(os.listdir(tmp_path))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        save_increment(
+            table,
+            tmp_path / "c",
+            [tmp_path / "linked", tmp_path / "b"],
+            [f"{tmp_path}/{link}" for link in links],
+        )
+    assert sorted(os.listdir(tmp_path)) == before
+
+
 def test_shape_functions_of_increments():
     @tf.function
     def step(path, base_paths, link_paths):

@@ -231,6 +231,28 @@ uint64_t NewName() {
   return name == 0 ? 1 : name;
 }
 
+// Whether each file of an incremental save has a name of its own, and none replaces an older one.
+Status CheckPaths(const Increment& increment) {
+  const Span<const std::string>& base = increment.base_paths;
+  const Span<const std::string>& links = increment.link_paths;
+  if (base.size != links.size) {
+    return InvalidArgument("link_paths must have one path for each of ", base.size,
+                           " base_paths, got ", links.size);
+  }
+  for (const std::string& link : links) {
+    FE_RETURN_IF_ERROR(CheckFileName(link));
+    if (std::count(links.begin(), links.end(), link) == 1) continue;
+    return InvalidArgument("link_paths must differ, but several are ", link);
+  }
+  for (int64_t i = 0; i < base.size; ++i) {
+    if (base[i] != links[i] && base[i] != increment.path && links[i] != increment.path) continue;
+    return MakeStatus(StatusCode::kFailedPrecondition,
+                      "an incremental save cannot replace the checkpoint that it continues, ",
+                      base[i], "; save to another path, or all of the table");
+  }
+  return Status();
+}
+
 }  // namespace
 
 Status SaveTable(const EmbeddingTable& table, const std::string& path, bool as_one_file) {
@@ -242,18 +264,9 @@ Status SaveTable(const EmbeddingTable& table, const std::string& path, bool as_o
 }
 
 Status SaveIncrement(const Increment& increment, EmbeddingTable* table) {
+  FE_RETURN_IF_ERROR(CheckPaths(increment));
   const Span<const std::string>& base = increment.base_paths;
   const Span<const std::string>& links = increment.link_paths;
-  if (base.size != links.size) {
-    return InvalidArgument("link_paths must have one path for each of ", base.size,
-                           " base_paths, got ", links.size);
-  }
-  for (int64_t i = 0; i < base.size; ++i) {
-    if (base[i] != links[i] && base[i] != increment.path && links[i] != increment.path) continue;
-    return MakeStatus(StatusCode::kFailedPrecondition,
-                      "an incremental save cannot replace the checkpoint that it continues, ",
-                      base[i], "; save to another path, or all of the table");
-  }
   if (table->config().storage.open) {
     return MakeStatus(StatusCode::kUnimplemented, "a table above a cold store has no incremental ",
                       "saves: save all of it, as to ", increment.path);

@@ -48,12 +48,14 @@ Status BlockWriter::Error(const char* action) const {
   return SystemError(std::string(action) + " checkpoint", path_, error);
 }
 
+Status CheckFileName(const std::string& path) {
+  if (!path.empty() && path.find('\0') == std::string::npos) return Status();
+  return InvalidArgument("the path of a checkpoint must be the name of a file, got \"", path, "\"");
+}
+
 Status BlockWriter::Open(const std::string& path) {
   path_ = path;
-  if (path.empty() || path.find('\0') != std::string::npos) {
-    return InvalidArgument("the path of a checkpoint must be the name of a file, got \"", path,
-                           "\"");
-  }
+  FE_RETURN_IF_ERROR(CheckFileName(path));
   file_ = CreateBeside(path, &temporary_path_);
   if (file_ < 0) return Error("create");
   FilePrefix prefix;

@@ -10,6 +10,10 @@
 
 namespace fused_embedding {
 
+// InvalidArgument unless a checkpoint can be written to `path`: if it is empty, or has a zero byte,
+// at which a system call would end it.
+Status CheckFileName(const std::string& path);
+
 // Writes blocks to a temporary file beside `path`, which Place makes `path`. Without that, or after
 // an error before, nothing is left.
 class BlockWriter {
