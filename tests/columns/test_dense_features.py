@@ -81,7 +81,7 @@ def test_shared_embeddings_train_as_stock():
     assert got.ops["FusedEmbeddingResourceGroupLookup"] == 1
 
 
-def test_two_kernels_run_and_nothing_is_concatenated(tmp_path):
+def test_three_kernels_run_and_nothing_is_concatenated(tmp_path):
     _, ours = layers()
     with tf.Graph().as_default() as graph, tf1.Session() as session:
         output = ours(columns_of(tmp_path)[:-1])(cases.features())
@@ -90,6 +90,7 @@ def test_two_kernels_run_and_nothing_is_concatenated(tmp_path):
         session.run([tf1.global_variables_initializer(), tf1.tables_initializer()])
         types = executed_ops(session, [output, *gradients])
     assert {name: n for name, n in types.items() if name in fe.raw_ops.__all__} == {
+        "FusedEmbeddingColumnKeys": 1,
         "FusedEmbeddingResourceGroupLookup": 1,
         "FusedEmbeddingResourceGroupLookupGrad": 1,
     }

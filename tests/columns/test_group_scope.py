@@ -211,7 +211,7 @@ def test_each_scope_of_a_layer_is_an_op(tmp_path):
     assert cases.STOCK_OPS & got.ops.keys()
 
 
-def test_two_kernels_run_for_the_columns_of_a_group(tmp_path):
+def test_three_kernels_run_for_the_columns_of_a_group(tmp_path):
     with tf.Graph().as_default(), tf1.Session() as session:
         columns = in_scope(lambda module: make_columns(module, tmp_path))
         output = dense_features(columns)(cases.features())
@@ -220,6 +220,7 @@ def test_two_kernels_run_for_the_columns_of_a_group(tmp_path):
         session.run([tf1.global_variables_initializer(), tf1.tables_initializer()])
         types = executed_ops(session, [output, *gradients])
     assert {name: n for name, n in types.items() if name in fe.raw_ops.__all__} == {
+        "FusedEmbeddingColumnKeys": 1,
         "FusedEmbeddingResourceGroupLookup": 1,
         "FusedEmbeddingResourceGroupLookupGrad": 1,
     }

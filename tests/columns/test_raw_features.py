@@ -14,7 +14,10 @@ fc = tf.feature_column
 KEYS_OP = "FusedEmbeddingColumnKeys"
 NUM_ROWS = 4
 # Ops by which stock's columns make ids of features.
-TRANSFORMATIONS = {"StringToHashBucketFast", "AsString", "Where", "GatherNd", "ExpandDims"}
+TRANSFORMATIONS = {
+    *("StringToHashBucketFast", "AsString", "Where", "GatherNd", "ExpandDims"),
+    *("LookupTableFindV2", "Bucketize", "SparseCross"),
+}
 
 
 def dense(values):
@@ -34,6 +37,7 @@ def features():
         "numbers": dense(numbers),
         "number": dense(numbers[:, :1].astype(np.int32)),
         "weights": sparse["weights"],
+        "prices": dense(np.array([[0.5, 9.0], [2.0, -1.0], [np.nan, 4.0], [-3.0, 2.5]], "f4")),
         "dense_weights": dense(np.array([[0.5, 0.0], [0.0, 0.0], [1.5, 2.0], [-1.0, 0.25]], "f4")),
     }
 
@@ -46,6 +50,16 @@ def identity(key, default_value=None):
     return fc.categorical_column_with_identity(key, 12, default_value)
 
 
+def vocabulary(key, words=("oak", "elm", "ash"), num_oov_buckets=0, default_value=-1):
+    return fc.categorical_column_with_vocabulary_list(
+        key, words, default_value=default_value, num_oov_buckets=num_oov_buckets
+    )
+
+
+def bucketized():
+    return fc.bucketized_column(fc.numeric_column("prices", shape=2), [0.0, 2.0, 4.0])
+
+
 CATEGORICAL = [
     hashed("sparse_words"),
     hashed("words"),
@@ -56,9 +70,19 @@ CATEGORICAL = [
     identity("number", 5),
     fc.weighted_categorical_column(hashed("sparse_ids", 5, tf.int64), "weights"),
     fc.weighted_categorical_column(hashed("numbers", 10, tf.int64), "dense_weights"),
+    vocabulary("words", num_oov_buckets=3),
+    vocabulary("sparse_words"),
+    vocabulary("word", default_value=1),
+    vocabulary("numbers", (-7, 3, 10**12), default_value=0),
+    fc.weighted_categorical_column(vocabulary("sparse_ids", (0, 3, 7), 2), "weights"),
+    bucketized(),
+    fc.crossed_column(["words", "sparse_words"], 9),
+    fc.crossed_column(["word", "number", identity("sparse_ids")], 5, hash_key=3),
+    fc.crossed_column([bucketized(), vocabulary("words", default_value=2), "numbers"], 2**31),
+    fc.crossed_column([fc.crossed_column(["word", "sparse_words"], 4), bucketized()], 11),
 ]
 # A table of 2**40 rows does not fit.
-TRAINED = [column for column in CATEGORICAL if getattr(column, "hash_bucket_size", 0) < 2**40]
+TRAINED = [column for column in CATEGORICAL if getattr(column, "hash_bucket_size", 0) < 2**30]
 
 
 def embedding(column, i=0):
@@ -76,13 +100,22 @@ def embeddings(categorical):
     return [embedding(column, i) for i, column in enumerate(by_name.values())]
 
 
+def two_of_each_feature():
+    """All columns in two parts, as embeddings of one feature have the same name."""
+    last = {column.name: column for column in TRAINED}
+    first = {column.name: column for column in TRAINED[::-1]}
+    return [embeddings(first.values()), embeddings(last.values())]
+
+
 def input_layer(module, columns):
     return lambda _: module.input_layer(features(), columns)
 
 
-@pytest.mark.parametrize("partitions", [None, 2])
-def test_trains_as_stock(partitions):
-    columns = embeddings(TRAINED)
+@pytest.mark.parametrize(
+    ("columns", "partitions"),
+    [(columns, p) for columns in two_of_each_feature() for p in (None, 2)],
+)
+def test_trains_as_stock(columns, partitions):
     want = cases.train(input_layer(tf1.feature_column, columns), partitions=partitions)
     got = cases.train(input_layer(fe.feature_column, columns), partitions=partitions)
     cases.assert_same_training(got, want)

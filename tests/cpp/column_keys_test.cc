@@ -1,8 +1,11 @@
 #include "tf_ops/core/input/column_keys.h"
 
+#include <cmath>
 #include <string>
+#include <variant>
 
 #include "tests/cpp/core_testing.h"
+#include "tf_ops/core/input/cross.h"
 
 namespace fused_embedding {
 namespace {
@@ -72,9 +75,10 @@ TEST(ColumnKeys, AreThoseOfTheRule) {
     std::vector<KeyColumn<Texts>> columns;
     std::vector<Ints> keys(3, Ints(static_cast<size_t>(size)));
     const Texts texts{strings.data(), size};
-    columns.push_back({AsSpan<int64_t>(std::as_const(numbers)), hash, true, keys[0].data()});
-    columns.push_back({texts, hash, false, keys[1].data()});
-    columns.push_back({AsSpan<int64_t>(std::as_const(numbers)), identity, false, keys[2].data()});
+    const Span<const int64_t> span = AsSpan(std::as_const(numbers));
+    columns.push_back({span, hash, /*drops_none=*/true, 1, 0, keys[0].data()});
+    columns.push_back({texts, hash, false, 1, 0, keys[1].data()});
+    columns.push_back({span, identity, false, 1, 0, keys[2].data()});
     std::atomic<bool> has_none[3] = {};
     WriteColumnKeys<Texts>(ThreadedExec(1 + round % 4), AsSpan(std::as_const(columns)),
                            {has_none, 3});
@@ -98,10 +102,100 @@ TEST(ColumnKeys, ValuesThatMeanNoneAreDropped) {
   Ints keys = {0, 1, 2, 3, 4, 5}, rows(6);
   WriteRowsOfMatrix(2, AsSpan(rows));
   EXPECT_EQ(rows, (Ints{0, 0, 1, 1, 2, 2}));
-  const KeyColumn<Texts> column{Texts{strings.data(), 6}, {}, true, keys.data()};
+  const KeyColumn<Texts> column{Texts{strings.data(), 6}, {}, true, 1, 0, keys.data()};
   ASSERT_EQ(DropNone(column, rows.data()), 3);
   EXPECT_EQ(keys, (Ints{1, 2, 4, 3, 4, 5}));
   EXPECT_EQ((Ints{rows[0], rows[1], rows[2]}), (Ints{0, 1, 2}));
+}
+
+Ints KeysOf(std::variant<Span<const int32_t>, Span<const int64_t>, Span<const float>, Texts> values,
+            const KeyRule& rule, int64_t width, int64_t vocabulary_size, Ints found) {
+  const std::vector<KeyColumn<Texts>> columns = {
+      {values, rule, false, width, vocabulary_size, found.data()}};
+  std::atomic<bool> has_none[1] = {};
+  WriteColumnKeys<Texts>(SerialExec(), AsSpan(columns), {has_none, 1});
+  return found;
+}
+
+TEST(ColumnKeys, OfAVocabulary) {
+  const Ints numbers = {70, 71, 72};
+  const Span<const int64_t> values = AsSpan(numbers);
+  const auto bucket = [](const char* text) {
+    return static_cast<int64_t>(Fingerprint64(text) % 5);
+  };
+  EXPECT_EQ(KeysOf(values, {KeyKind::kVocabulary, 5, -1}, 1, 10, {3, kNotFound, 0}),
+            (Ints{3, 10 + bucket("71"), 0}));
+  EXPECT_EQ(KeysOf(values, {KeyKind::kVocabulary, 0, 7}, 1, 10, {kNotFound, 2, kNotFound}),
+            (Ints{7, 2, 7}));
+  const Strings strings = {"oak"};
+  EXPECT_EQ(KeysOf(Texts{strings.data(), 1}, {KeyKind::kVocabulary, 5, -1}, 1, 2, {kNotFound}),
+            Ints{2 + bucket("oak")});
+}
+
+TEST(ColumnKeys, OfBuckets) {
+  const std::vector<float> boundaries = {0, 2};
+  const std::vector<float> values = {-1, 0, 1.5f, 2, 3, std::nanf("")};
+  const KeyRule rule{KeyKind::kBucketized, 3, -1, AsSpan(boundaries)};
+  EXPECT_EQ(KeysOf(AsSpan(values), rule, 1, 0, Ints(6)), (Ints{0, 1, 1, 2, 2, 2}));
+  EXPECT_EQ(KeysOf(AsSpan(values), rule, 2, 0, Ints(6)), (Ints{0, 4, 1, 5, 2, 5}));
+}
+
+TEST(ColumnKeys, OfPartsOfACross) {
+  const Strings strings = {"", "oak"};
+  const Ints numbers = {-1, 5};
+  const KeyRule rule{KeyKind::kCrossPart, 1, -1};
+  EXPECT_EQ(KeysOf(AsSpan(numbers), rule, 1, 0, Ints(2)), numbers);
+  EXPECT_EQ(
+      KeysOf(Texts{strings.data(), 2}, rule, 1, 0, Ints(2)),
+      (Ints{static_cast<int64_t>(Fingerprint64("")), static_cast<int64_t>(Fingerprint64("oak"))}));
+}
+
+// A part of a cross: the keys of each row.
+struct Rows {
+  explicit Rows(const std::vector<Ints>& keys_of_row) {
+    for (size_t r = 0; r < keys_of_row.size(); ++r) {
+      for (const int64_t key : keys_of_row[r]) {
+        keys.push_back(key);
+        indices.insert(indices.end(), {static_cast<int64_t>(r), 0});
+      }
+    }
+  }
+  CrossPart part() const { return {AsSpan(keys), indices.data(), 2}; }
+
+  Ints keys, indices;
+};
+
+// Values of stock TensorFlow: tf.sparse.cross_hashed of the same rows, 1000 buckets, hash_key 7.
+TEST(Cross, IsStocks) {
+  const Rows first({{1, 2}, {}, {3}, {4}}), second({{5, 6}, {7}, {8}, {}});
+  const Cross cross({1000, 7}, {first.part(), second.part()});
+  int64_t size = 0, width = 0;
+  ASSERT_TRUE(IsOk(cross.Count(4, &size, &width)));
+  EXPECT_EQ(size, 5);
+  EXPECT_EQ(width, 4);
+  Ints keys(5), rows(5);
+  cross.Write(keys.data(), rows.data());
+  EXPECT_EQ(rows, (Ints{0, 0, 0, 0, 2}));
+  EXPECT_EQ(keys, (Ints{209, 682, 708, 823, 287}));
+}
+
+TEST(Cross, RowsAreChecked) {
+  int64_t size = 0, width = 0;
+  const Rows rows({{1}, {2}});
+  EXPECT_FALSE(Cross({5, 1}, {rows.part(), rows.part()}).Count(1, &size, &width).ok());
+  const Ints descending = {1, 0}, negative = {-1, 0};
+  for (const Ints& bad : {descending, negative}) {
+    const CrossPart part{AsSpan(rows.keys), bad.data(), 1};
+    EXPECT_FALSE(Cross({5, 1}, {rows.part(), part}).Count(2, &size, &width).ok());
+  }
+  EXPECT_FALSE(CheckCrossRule({0, 1}).ok());
+}
+
+TEST(Cross, TooManyCombinationsAreRefused) {
+  const Ints keys(1 << 16), rows(1 << 16);
+  const CrossPart part{AsSpan(keys), rows.data(), 1};
+  int64_t size = 0, width = 0;
+  EXPECT_FALSE(Cross({5, 1}, {part, part, part, part}).Count(1, &size, &width).ok());
 }
 
 TEST(ColumnKeys, RowsOfRaggedFeatures) {
@@ -118,11 +212,19 @@ TEST(ColumnKeys, RowsOfRaggedFeatures) {
 }
 
 TEST(ColumnKeys, RulesAreChecked) {
-  EXPECT_TRUE(IsOk(CheckKeyRule({KeyKind::kHash, 1, -1}, true)));
-  EXPECT_TRUE(IsOk(CheckKeyRule({KeyKind::kIdentity, 5, 4}, false)));
-  EXPECT_FALSE(CheckKeyRule({KeyKind::kIdentity, 5, 4}, true).ok());
-  EXPECT_FALSE(CheckKeyRule({KeyKind::kIdentity, 5, 5}, false).ok());
-  EXPECT_FALSE(CheckKeyRule({KeyKind::kHash, 0, -1}, true).ok());
+  constexpr FeatureType kText = FeatureType::kText, kInteger = FeatureType::kInteger;
+  EXPECT_TRUE(IsOk(CheckKeyRule({KeyKind::kHash, 1, -1}, kText)));
+  EXPECT_TRUE(IsOk(CheckKeyRule({KeyKind::kIdentity, 5, 4}, kInteger)));
+  EXPECT_TRUE(IsOk(CheckKeyRule({KeyKind::kVocabulary, 0, 4}, kInteger)));
+  EXPECT_FALSE(CheckKeyRule({KeyKind::kVocabulary, -1, 4}, kInteger).ok());
+  EXPECT_FALSE(CheckKeyRule({KeyKind::kIdentity, 5, 4}, kText).ok());
+  EXPECT_FALSE(CheckKeyRule({KeyKind::kIdentity, 5, 5}, kInteger).ok());
+  EXPECT_FALSE(CheckKeyRule({KeyKind::kHash, 0, -1}, kText).ok());
+  EXPECT_FALSE(CheckKeyRule({KeyKind::kHash, 5, -1}, FeatureType::kFloat).ok());
+  const std::vector<float> descending = {2, 1};
+  const KeyRule buckets{KeyKind::kBucketized, 3, -1, AsSpan(descending)};
+  EXPECT_FALSE(CheckKeyRule(buckets, FeatureType::kFloat).ok());
+  EXPECT_FALSE(CheckKeyRule({KeyKind::kBucketized, 1, -1}, kInteger).ok());
   KeyKind kind;
   EXPECT_FALSE(ParseKeyKind("none", &kind).ok());
 }

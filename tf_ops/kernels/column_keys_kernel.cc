@@ -1,11 +1,17 @@
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "tensorflow/core/framework/lookup_interface.h"
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/resource_mgr.h"
 #include "tf_ops/core/input/column_keys.h"
-#include "tf_ops/core/lookup/group/group_column.h"
+#include "tf_ops/core/input/cross.h"
+#include "tf_ops/kernels/column_keys_attrs.h"
 #include "tf_ops/kernels/sparse_inputs.h"
 #include "tf_ops/kernels/tf_adapters.h"
 
@@ -15,6 +21,7 @@ namespace {
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
+using tensorflow::lookup::LookupInterface;
 
 // A tensor of strings as core reads texts.
 struct TensorTexts {
@@ -26,153 +33,265 @@ struct TensorTexts {
 
 using Column = KeyColumn<TensorTexts>;
 
-enum class Layout { kDense, kSparse, kRagged };
+absl::Status Allocate(OpKernelContext* ctx, int64_t size, Tensor* tensor) {
+  return ctx->allocate_temp(tensorflow::DT_INT64, tensorflow::TensorShape({size}), tensor);
+}
 
-Status ParseLayout(const std::string& name, Layout* layout) {
-  if (name == "dense") {
-    *layout = Layout::kDense;
-  } else if (name == "sparse") {
-    *layout = Layout::kSparse;
-  } else if (name == "ragged") {
-    *layout = Layout::kRagged;
-  } else {
-    return InvalidArgument("layout must be dense, sparse or ragged, got '", name, "'");
+// A feature's values as a vector of the vocabulary's type.
+absl::Status AsKeysOf(const LookupInterface& vocabulary, const Tensor& values, Tensor* keys) {
+  const tensorflow::TensorShape shape({values.NumElements()});
+  const bool is_cast = values.dtype() == tensorflow::DT_INT32;
+  const tensorflow::DataType dtype = is_cast ? tensorflow::DT_INT64 : values.dtype();
+  if (vocabulary.key_dtype() != dtype || vocabulary.value_dtype() != tensorflow::DT_INT64) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the vocabulary must map ", tensorflow::DataTypeString(dtype),
+                     " to int64, but it maps ", tensorflow::DataTypeString(vocabulary.key_dtype()),
+                     " to ", tensorflow::DataTypeString(vocabulary.value_dtype())));
   }
-  return Status();
+  if (is_cast) {
+    const auto from = InputSpan<int32_t>(values);
+    *keys = Tensor(dtype, shape);
+    std::copy(from.begin(), from.end(), keys->flat<int64_t>().data());
+  } else if (!keys->CopyFrom(values, shape)) {
+    return absl::InternalError("values cannot be seen as a vector");
+  }
+  return absl::OkStatus();
+}
+
+// The keys of one feature, and where they are.
+struct FeaturePairs {
+  Tensor keys;
+  Tensor rows;  // [nnz]; of a sparse feature of a cross its indices, [nnz, 2]
+  int64_t num_rows = 0;
+  int64_t width = 0;
+
+  CrossPart AsCrossPart() const {
+    return {InputSpan<int64_t>(keys), rows.flat<int64_t>().data(), rows.dims() == 2 ? 2 : 1};
+  }
+};
+
+// One run of the op.
+class Batch {
+ public:
+  Batch(OpKernelContext* ctx, const ColumnKeysAttrs& attrs)
+      : ctx_(ctx),
+        attrs_(attrs),
+        features_(attrs.features().size()),
+        pairs_(attrs.features().size()),
+        has_none_(std::make_unique<std::atomic<bool>[]>(attrs.features().size())) {}
+
+  absl::Status Compute() {
+    for (int f = 0; f < attrs_.num_features(); ++f) {
+      TF_RETURN_IF_ERROR(Named(f, ReadFeature(f)));
+    }
+    TF_RETURN_IF_ERROR(FindInVocabularies());
+    WriteColumnKeys<TensorTexts>(TfExec(ctx_), AsSpan(std::as_const(features_)),
+                                 {has_none_.get(), attrs_.num_features()});
+    for (int f = 0; f < attrs_.num_features(); ++f) {
+      TF_RETURN_IF_ERROR(Named(f, PlaceFeature(f)));
+    }
+    int placed = 0;
+    for (int c = 0; c < attrs_.num_columns(); ++c) {
+      TF_RETURN_IF_ERROR(OutputColumn(c, placed));
+      placed += attrs_.IsPlaced(attrs_.columns()[Index(c)]);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static size_t Index(int i) { return static_cast<size_t>(i); }
+  const FeatureAttrs& attrs(int f) const { return attrs_.features()[Index(f)]; }
+
+  // Inputs, list by list.
+  const Tensor& values(int f) const { return ctx_->input(f); }
+  const Tensor& row_splits(int f) const {
+    return ctx_->input(attrs_.num_features() + attrs(f).ragged);
+  }
+  int table(int f) const { return attrs_.num_features() + attrs_.num_ragged() + attrs(f).table; }
+  const Tensor& sparse_indices(int f) const {
+    const int first = attrs_.num_features() + attrs_.num_ragged() + attrs_.num_tables();
+    return ctx_->input(first + attrs(f).sparse);
+  }
+  const Tensor& sparse_shape(int f) const {
+    const int first = attrs_.num_features() + attrs_.num_ragged() + attrs_.num_tables();
+    return ctx_->input(first + attrs_.num_sparse() + attrs(f).sparse);
+  }
+
+  absl::Status Named(int f, const absl::Status& status) const {
+    return attrs_.Named(attrs(f).column, status);
+  }
+
+  absl::Status ReadFeature(int f);
+  absl::Status FindInVocabularies();
+  absl::Status FindInVocabulary(int f);
+  absl::Status PlaceFeature(int f);
+  absl::Status PlaceSparse(int f);
+  absl::Status OutputColumn(int c, int placed);
+  absl::Status OutputCross(int c, int placed);
+  absl::Status OutputShape(int placed, int64_t num_rows, int64_t width);
+
+  OpKernelContext* ctx_;
+  const ColumnKeysAttrs& attrs_;
+  std::vector<Column> features_;
+  std::vector<FeaturePairs> pairs_;
+  std::unique_ptr<std::atomic<bool>[]> has_none_;
+};
+
+absl::Status Batch::ReadFeature(int f) {
+  const Tensor& input = values(f);
+  Column& feature = features_[Index(f)];
+  const bool is_dense = attrs(f).layout == Layout::kDense;
+  if (input.dims() != 1 && !(is_dense && input.dims() == 2)) {
+    return ToTfStatus(InvalidArgument("values must be ",
+                                      is_dense ? "[num_rows] or [num_rows, width]" : "a vector",
+                                      ", got shape ", input.shape().DebugString()));
+  }
+  feature.rule = attrs(f).rule;
+  feature.drops_none = attrs(f).DropsNone();
+  feature.width = input.dims() == 2 ? input.dim_size(1) : 1;
+  if (input.dtype() == tensorflow::DT_STRING) {
+    feature.values = TensorTexts{input.flat<tensorflow::tstring>().data(), input.NumElements()};
+  } else if (input.dtype() == tensorflow::DT_INT32) {
+    feature.values = InputSpan<int32_t>(input);
+  } else if (input.dtype() == tensorflow::DT_FLOAT) {
+    feature.values = InputSpan<float>(input);
+  } else {
+    feature.values = InputSpan<int64_t>(input);
+  }
+  // Not an output yet: it may become a part of the tensor, where values that mean none are dropped.
+  Tensor& keys = pairs_[Index(f)].keys;
+  TF_RETURN_IF_ERROR(Allocate(ctx_, feature.size(), &keys));
+  feature.keys = keys.flat<int64_t>().data();
+  return absl::OkStatus();
+}
+
+absl::Status Batch::FindInVocabularies() {
+  std::vector<int> with_vocabulary;
+  for (int f = 0; f < attrs_.num_features(); ++f) {
+    if (attrs(f).rule.kind == KeyKind::kVocabulary) with_vocabulary.push_back(f);
+  }
+  std::vector<absl::Status> found(with_vocabulary.size());
+  constexpr int64_t kFeatureNs = 50'000;  // some 1,000 values
+  const auto size = static_cast<int64_t>(with_vocabulary.size());
+  TfExec(ctx_).ParallelFor(size, kFeatureNs, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      found[i] = Named(with_vocabulary[i], FindInVocabulary(with_vocabulary[i]));
+    }
+  });
+  for (const absl::Status& status : found) TF_RETURN_IF_ERROR(status);
+  return absl::OkStatus();
+}
+
+// The indices of a feature's values, by the table that stock's column made.
+absl::Status Batch::FindInVocabulary(int f) {
+  tensorflow::core::RefCountPtr<LookupInterface> vocabulary;
+  TF_RETURN_IF_ERROR(
+      tensorflow::LookupResource(ctx_, HandleFromInput(ctx_, table(f)), &vocabulary));
+  Tensor wanted;
+  TF_RETURN_IF_ERROR(AsKeysOf(*vocabulary, values(f), &wanted));
+  Tensor not_found(tensorflow::DT_INT64, {});
+  not_found.scalar<int64_t>()() = kNotFound;
+  features_[Index(f)].vocabulary_size = static_cast<int64_t>(vocabulary->size());
+  return vocabulary->Find(ctx_, wanted, &pairs_[Index(f)].keys, not_found);
+}
+
+absl::Status Batch::PlaceFeature(int f) {
+  FeaturePairs& pairs = pairs_[Index(f)];
+  const Layout layout = attrs(f).layout;
+  if (layout == Layout::kSparse) {
+    const bool is_crossed = attrs_.columns()[Index(attrs(f).column)].IsCross();
+    return is_crossed ? PlaceSparse(f) : absl::OkStatus();
+  }
+  const int64_t num_values = pairs.keys.NumElements();
+  TF_RETURN_IF_ERROR(Allocate(ctx_, num_values, &pairs.rows));
+  const Span<int64_t> rows = OutputSpan<int64_t>(&pairs.rows);
+  if (layout == Layout::kDense) {
+    pairs.num_rows = values(f).dim_size(0);
+    pairs.width = features_[Index(f)].width;
+    WriteRowsOfMatrix(pairs.width, rows);
+  } else {
+    const Tensor& splits = row_splits(f);
+    TF_RETURN_IF_ERROR(ToTfStatus(CheckVector("row_splits", splits)));
+    TF_RETURN_IF_ERROR(ToTfStatus(WriteRowsOfRagged(InputSpan<int64_t>(splits), rows)));
+    pairs.num_rows = splits.NumElements() - 1;
+    pairs.width = 1;
+  }
+  if (has_none_[Index(f)].load(std::memory_order_relaxed)) {
+    const int64_t kept = DropNone(features_[Index(f)], rows.data);
+    pairs.keys = pairs.keys.Slice(0, kept);
+    pairs.rows = pairs.rows.Slice(0, kept);
+  }
+  return absl::OkStatus();
+}
+
+// A sparse feature of a cross; those of other columns stay where their SparseTensor has them.
+absl::Status Batch::PlaceSparse(int f) {
+  FeaturePairs& pairs = pairs_[Index(f)];
+  const Tensor& indices = sparse_indices(f);
+  const Tensor& shape = sparse_shape(f);
+  if (indices.shape() != tensorflow::TensorShape({pairs.keys.NumElements(), 2}) ||
+      shape.shape() != tensorflow::TensorShape({2})) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("sparse_indices must be [nnz, 2] for nnz = ", pairs.keys.NumElements(),
+                     " values and sparse_shapes [2], got shapes ", indices.shape().DebugString(),
+                     " and ", shape.shape().DebugString()));
+  }
+  pairs.rows = indices;
+  pairs.num_rows = shape.flat<int64_t>()(0);
+  return absl::OkStatus();
+}
+
+absl::Status Batch::OutputColumn(int c, int placed) {
+  const ColumnAttrs& column = attrs_.columns()[Index(c)];
+  if (column.IsCross()) return attrs_.Named(c, OutputCross(c, placed));
+  const FeaturePairs& pairs = pairs_[Index(column.first_feature)];
+  ctx_->set_output(c, pairs.keys);
+  if (!attrs_.IsPlaced(column)) return absl::OkStatus();
+  ctx_->set_output(attrs_.num_columns() + placed, pairs.rows);
+  return OutputShape(placed, pairs.num_rows, pairs.width);
+}
+
+absl::Status Batch::OutputCross(int c, int placed) {
+  const ColumnAttrs& column = attrs_.columns()[Index(c)];
+  const int64_t num_rows = pairs_[Index(column.first_feature)].num_rows;
+  std::vector<CrossPart> parts;
+  for (int i = 0; i < column.num_features; ++i) {
+    const FeaturePairs& pairs = pairs_[Index(column.first_feature + i)];
+    if (pairs.num_rows != num_rows) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "features of a cross must have as many rows, got ", num_rows, " and ", pairs.num_rows));
+    }
+    parts.push_back(pairs.AsCrossPart());
+  }
+  const Cross cross(column.cross, std::move(parts));
+  int64_t size = 0, width = 0;
+  TF_RETURN_IF_ERROR(ToTfStatus(cross.Count(num_rows, &size, &width)));
+  Tensor *keys = nullptr, *rows = nullptr;
+  TF_RETURN_IF_ERROR(AllocateOutput(ctx_, c, {size}, &keys));
+  TF_RETURN_IF_ERROR(AllocateOutput(ctx_, attrs_.num_columns() + placed, {size}, &rows));
+  cross.Write(keys->flat<int64_t>().data(), rows->flat<int64_t>().data());
+  return OutputShape(placed, num_rows, width);
+}
+
+absl::Status Batch::OutputShape(int placed, int64_t num_rows, int64_t width) {
+  const int index = attrs_.num_columns() + attrs_.num_placed() + placed;
+  Tensor* dense_shape = nullptr;
+  TF_RETURN_IF_ERROR(AllocateOutput(ctx_, index, {2}, &dense_shape));
+  dense_shape->flat<int64_t>()(0) = num_rows;
+  dense_shape->flat<int64_t>()(1) = width;
+  return absl::OkStatus();
 }
 
 class ColumnKeysOp : public tensorflow::OpKernel {
  public:
   explicit ColumnKeysOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
-    FE_REQUIRES_OK(ctx, ReadAttrs(ctx));
+    FE_REQUIRES_OK(ctx, attrs_.Read(ctx));
   }
 
-  void Compute(OpKernelContext* ctx) override {
-    std::vector<Column> columns(layouts_.size());
-    std::vector<Tensor> keys(layouts_.size());
-    for (int c = 0; c < num_columns(); ++c) {
-      Column& column = columns[Index(c)];
-      FE_REQUIRES_OK(ctx, Named(c, ReadValues(ctx, c, &column)));
-      OP_REQUIRES_OK(ctx, Allocate(ctx, column.size(), &keys[Index(c)]));
-      column.keys = keys[Index(c)].flat<int64_t>().data();
-    }
-    const auto has_none = std::make_unique<std::atomic<bool>[]>(layouts_.size());
-    WriteColumnKeys<TensorTexts>(TfExec(ctx), AsSpan(columns), {has_none.get(), num_columns()});
-    int placed = 0;
-    for (int c = 0; c < num_columns(); ++c) {
-      Tensor rows;
-      if (layouts_[Index(c)] != Layout::kSparse) {
-        OP_REQUIRES_OK(ctx, WriteRows(ctx, c, columns[Index(c)].size(), placed, &rows));
-      }
-      if (has_none[Index(c)].load(std::memory_order_relaxed)) {
-        const int64_t kept = DropNone(columns[Index(c)], rows.flat<int64_t>().data());
-        keys[Index(c)] = keys[Index(c)].Slice(0, kept);
-        rows = rows.Slice(0, kept);
-      }
-      ctx->set_output(c, keys[Index(c)]);
-      if (layouts_[Index(c)] != Layout::kSparse) ctx->set_output(num_columns() + placed++, rows);
-    }
-  }
+  void Compute(OpKernelContext* ctx) override { OP_REQUIRES_OK(ctx, Batch(ctx, attrs_).Compute()); }
 
  private:
-  static size_t Index(int c) { return static_cast<size_t>(c); }
-  int num_columns() const { return static_cast<int>(layouts_.size()); }
-
-  Status Named(int c, const Status& status) const {
-    return InColumn(c, status, names_.empty() ? nullptr : names_[Index(c)].c_str());
-  }
-
-  Status ReadAttrs(OpKernelConstruction* ctx) {
-    const auto types = GetAttr<std::vector<tensorflow::DataType>>(ctx, "Tvalues");
-    const auto layouts = GetAttr<std::vector<std::string>>(ctx, "layouts");
-    const auto kinds = GetAttr<std::vector<std::string>>(ctx, "kinds");
-    const auto num_buckets = GetAttr<std::vector<int64_t>>(ctx, "num_buckets");
-    const auto default_keys = GetAttr<std::vector<int64_t>>(ctx, "default_keys");
-    names_ = GetAttr<std::vector<std::string>>(ctx, "column_names");
-    const size_t size = types.size();
-    if (layouts.size() != size || kinds.size() != size || num_buckets.size() != size ||
-        default_keys.size() != size || (!names_.empty() && names_.size() != size) ||
-        GetAttr<std::vector<tensorflow::DataType>>(ctx, "Tkeys").size() != size) {
-      return InvalidArgument(
-          "Tkeys, layouts, kinds, num_buckets, default_keys and column_names must be of as "
-          "many columns as values, ",
-          size);
-    }
-    int num_ragged = 0;
-    for (size_t c = 0; c < size; ++c) {
-      KeyRule rule{KeyKind::kIdentity, num_buckets[c], default_keys[c]};
-      layouts_.emplace_back();
-      FE_RETURN_IF_ERROR(ParseLayout(layouts[c], &layouts_.back()));
-      FE_RETURN_IF_ERROR(ParseKeyKind(kinds[c], &rule.kind));
-      FE_RETURN_IF_ERROR(
-          Named(static_cast<int>(c), CheckKeyRule(rule, types[c] == tensorflow::DT_STRING)));
-      rules_.push_back(rule);
-      ragged_.push_back(num_ragged);
-      num_ragged += layouts_.back() == Layout::kRagged;
-      num_placed_ += layouts_.back() != Layout::kSparse;
-    }
-    if (GetAttr<int64_t>(ctx, "num_ragged") != num_ragged ||
-        GetAttr<std::vector<tensorflow::DataType>>(ctx, "Trows").size() !=
-            static_cast<size_t>(num_placed_)) {
-      return InvalidArgument("num_ragged must be the number of ragged layouts, ", num_ragged,
-                             ", and Trows have one for each dense or ragged one, ", num_placed_);
-    }
-    return Status();
-  }
-
-  Status ReadValues(OpKernelContext* ctx, int c, Column* column) const {
-    const Tensor& values = ctx->input(c);
-    column->is_dense = layouts_[Index(c)] == Layout::kDense;
-    column->rule = rules_[Index(c)];
-    if (values.dims() != 1 && !(column->is_dense && values.dims() == 2)) {
-      return InvalidArgument("values must be ",
-                             column->is_dense ? "[num_rows] or [num_rows, width]" : "a vector",
-                             ", got shape ", values.shape().DebugString());
-    }
-    if (values.dtype() == tensorflow::DT_STRING) {
-      column->values = TensorTexts{values.flat<tensorflow::tstring>().data(), values.NumElements()};
-    } else if (values.dtype() == tensorflow::DT_INT32) {
-      column->values = InputSpan<int32_t>(values);
-    } else {
-      column->values = InputSpan<int64_t>(values);
-    }
-    return Status();
-  }
-
-  // Not an output yet: it may become a part of the tensor, where values that mean none are dropped.
-  static absl::Status Allocate(OpKernelContext* ctx, int64_t size, Tensor* tensor) {
-    return ctx->allocate_temp(tensorflow::DT_INT64, tensorflow::TensorShape({size}), tensor);
-  }
-
-  // The rows of a column's values, and its output dense_shape, the `placed`-th one.
-  absl::Status WriteRows(OpKernelContext* ctx, int c, int64_t num_values, int placed,
-                         Tensor* rows) const {
-    TF_RETURN_IF_ERROR(Allocate(ctx, num_values, rows));
-    Tensor* dense_shape = nullptr;
-    TF_RETURN_IF_ERROR(
-        AllocateOutput(ctx, num_columns() + num_placed_ + placed, {2}, &dense_shape));
-    auto shape = dense_shape->flat<int64_t>();
-    if (layouts_[Index(c)] == Layout::kDense) {
-      const Tensor& values = ctx->input(c);
-      shape(0) = values.dim_size(0);
-      shape(1) = values.dims() == 2 ? values.dim_size(1) : 1;
-      WriteRowsOfMatrix(shape(1), OutputSpan<int64_t>(rows));
-      return absl::OkStatus();
-    }
-    const Tensor& splits = ctx->input(num_columns() + ragged_[Index(c)]);
-    TF_RETURN_IF_ERROR(ToTfStatus(Named(c, CheckVector("row_splits", splits))));
-    TF_RETURN_IF_ERROR(ToTfStatus(
-        Named(c, WriteRowsOfRagged(InputSpan<int64_t>(splits), OutputSpan<int64_t>(rows)))));
-    shape(0) = splits.NumElements() - 1;
-    shape(1) = 1;
-    return absl::OkStatus();
-  }
-
-  std::vector<Layout> layouts_;
-  std::vector<int> ragged_;  // of each column: how many ragged ones are in front of it
-  int num_placed_ = 0;       // columns that are not sparse
-  std::vector<KeyRule> rules_;
-  std::vector<std::string> names_;
+  ColumnKeysAttrs attrs_;
 };
 
 REGISTER_KERNEL_BUILDER(Name("FusedEmbeddingColumnKeys").Device(tensorflow::DEVICE_CPU),

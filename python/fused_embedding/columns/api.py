@@ -323,7 +323,7 @@ def input_layer(
     `fe.nn.group_embedding_lookup_sparse`. Columns of stock TensorFlow are included, whatever their
     `do_fusion`. Variables, their names and the order of the columns are stock's.
 
-    Another op makes the ids of hashed and identity columns from features of rank 1 or 2.
+    Another op makes the ids of stock's categorical columns from features of rank 1 or 2.
 
     Args:
         features: Tensors and SparseTensors of a batch by feature key, and RaggedTensors of rank 2

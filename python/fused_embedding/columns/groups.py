@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from fused_embedding.columns.raw_features import raw_feature
+from fused_embedding.columns.raw_features import with_raw_features
 from fused_embedding.lookup.fusion_check import as_check
 from fused_embedding.lookup.group import Column
 from fused_embedding.lookup.run import run_group
@@ -95,13 +95,13 @@ def unwrapped(column: Any) -> Any:
     return getattr(column, "__wrapped__", column)
 
 
-def _feature_of(column: Any, *call: Any) -> contextlib.AbstractContextManager[None]:
-    """Where one op makes its ids, the lookup of a column gets the feature as it is."""
+def _with_raw_features(column: Any, *call: Any) -> Any:
+    """An equal column, which gets its features as they are where one op can make ids of them."""
     is_fused = bool(column.do_fusion) and as_check(column.do_fusion) is None
     is_one_op = recording() is not Recording.NONE or column.do_fusion in (True, "v3")
     if not (is_fused and is_one_op):
-        return contextlib.nullcontext()
-    return raw_feature(column.categorical_column, *call)
+        return column
+    return column._replace(categorical_column=with_raw_features(column.categorical_column, *call))
 
 
 class RecordsItsGroup:
@@ -110,8 +110,10 @@ class RecordsItsGroup:
     def _get_dense_tensor(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         is_left_out = recording() is Recording.GROUPS and group_of(self) is None
         stop = recording_lookups(Recording.NONE) if is_left_out else contextlib.nullcontext()
-        with stop, _feature_of(self, inputs):
-            return super()._get_dense_tensor(inputs, *args, **kwargs)  # type: ignore[misc]
+        with stop:
+            column = _with_raw_features(self, inputs)
+            stock: Any = super(RecordsItsGroup, column)
+            return stock._get_dense_tensor(inputs, *args, **kwargs)
 
 
 class LooksUpItsGroup(RecordsItsGroup):
@@ -122,10 +124,9 @@ class LooksUpItsGroup(RecordsItsGroup):
     ) -> Any:
         """Returns what stock's method of this name returns."""
         if group_of(self) is None or recording() is not Recording.NONE:
-            with _feature_of(self, transformation_cache, state_manager):
-                return super().get_dense_tensor(  # type: ignore[misc]
-                    transformation_cache, state_manager
-                )
+            column = _with_raw_features(self, transformation_cache, state_manager)
+            stock: Any = super(LooksUpItsGroup, column)
+            return stock.get_dense_tensor(transformation_cache, state_manager)
         call = (transformation_cache, state_manager, training)
         return _look_up(self, "get_dense_tensor", call)
 

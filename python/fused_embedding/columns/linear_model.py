@@ -21,7 +21,7 @@ from fused_embedding.columns.fused_column import (
     with_lookups,
 )
 from fused_embedding.columns.input_layer import verify_batch_sizes
-from fused_embedding.columns.raw_features import raw_feature
+from fused_embedding.columns.raw_features import with_raw_features
 from fused_embedding.lookup.group import Column
 from fused_embedding.lookup.names import lookups_of_column
 from fused_embedding.lookup.options import make_options
@@ -112,6 +112,8 @@ def _pending_sum(column: Any, builder: Any, **kwargs: Any) -> _Pending:
         sparse_ops=_Reshapes(),
         array_ops=_Reshapes(),
     )
-    with lookups_of_column(column), raw_feature(column, builder):
-        pending: _Pending = stock(column=column, builder=builder, **kwargs)
+    with lookups_of_column(column):
+        pending: _Pending = stock(
+            column=with_raw_features(column, builder), builder=builder, **kwargs
+        )
     return pending

@@ -1,5 +1,6 @@
 """Ids that are yet to be made of raw features: one op makes those of all columns of a group."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -8,8 +9,11 @@ import tensorflow as tf
 from fused_embedding.lookup.ids import SparseIds
 from fused_embedding.ops import raw_ops
 
-# The types of features that the op reads.
+# The types of features that the op reads; of floats it makes buckets.
 FEATURE_DTYPES = (tf.int32, tf.int64, tf.string)
+
+# What stock's crosses start their hashes with if the column says nothing.
+DEFAULT_HASH_KEY = 0xDECAFCAFFE
 
 
 class KeyRule(NamedTuple):
@@ -17,15 +21,60 @@ class KeyRule(NamedTuple):
 
     Attributes:
         kind: "identity", the value itself; "hash", the fingerprint of a string, or of the decimal
-            text of an integer, modulo `num_buckets`.
-        num_buckets: Number of ids, at least 1.
-        default_key: The id of values outside `[0, num_buckets)`; negative: such a value is an id.
-            Of "identity" only.
+            text of an integer, modulo `num_buckets`; "vocabulary", what `table` has for the value;
+            "bucketized", the number of `boundaries` up to the value, plus `num_buckets` for each
+            place in front of it in its row; "cross_part", what a cross hashes.
+        num_buckets: Number of ids, at least 1. Of "vocabulary", the number of ids behind those of
+            the table for values that it does not have, maybe 0.
+        default_key: Of "identity", the id of values outside `[0, num_buckets)`; negative: such a
+            value is an id. Of "vocabulary" without buckets, the id of values that it does not have.
+        boundaries: Of "bucketized", ascending.
+        table: Of "vocabulary", the handle of a lookup table to int64.
     """
 
-    kind: Literal["identity", "hash"]
-    num_buckets: int
+    kind: Literal["identity", "hash", "vocabulary", "bucketized", "cross_part"]
+    num_buckets: int = 1
     default_key: int = -1
+    boundaries: tuple[float, ...] = ()
+    table: tf.Tensor | None = None
+
+
+class CrossRule(NamedTuple):
+    """How the values of several features become one id.
+
+    Attributes:
+        num_buckets: Number of ids, at least 1.
+        hash_key: What the hash starts with.
+    """
+
+    num_buckets: int
+    hash_key: int = DEFAULT_HASH_KEY
+
+
+class Feature(NamedTuple):
+    """A feature of a batch, and the rule by which its values become ids.
+
+    Attributes:
+        tensor: A dense feature, `[num_rows]` or `[num_rows, width]`, in which "" and -1 are places
+            without a value unless the rule is "cross_part"; or a SparseTensor or RaggedTensor of
+            rank 2. int32, int64 or string, and float32 for "bucketized".
+        rule: How a value becomes an id.
+    """
+
+    tensor: tf.Tensor | tf.SparseTensor | tf.RaggedTensor
+    rule: KeyRule
+
+    @property
+    def layout(self) -> Literal["dense", "sparse", "ragged"]:
+        """What kind of tensor the feature is."""
+        if isinstance(self.tensor, tf.SparseTensor):
+            return "sparse"
+        return "ragged" if isinstance(self.tensor, tf.RaggedTensor) else "dense"
+
+    @property
+    def values(self) -> tf.Tensor:
+        """The feature's values."""
+        return self.tensor if self.layout == "dense" else self.tensor.values
 
 
 class _ShapeOfMatrix:
@@ -37,18 +86,17 @@ class _ShapeOfMatrix:
 
 
 class FeatureIds(NamedTuple):
-    """A feature of a batch, and the rule by which it becomes ids.
+    """Ids that are yet to be made: the features of a column.
 
     Attributes:
-        feature: A dense feature, `[num_rows]` or `[num_rows, width]`, in which "" and -1 are places
-            without a value; or a SparseTensor or RaggedTensor of rank 2. int32, int64 or string.
-        rule: How a value becomes an id.
+        features: One; those of a cross, of which each combination of values in a row is an id.
+        cross: How several features become one id, or None.
         weights: `[nnz]` weight of each id, or None.
         name: What errors call the ids.
     """
 
-    feature: tf.Tensor | tf.SparseTensor | tf.RaggedTensor
-    rule: KeyRule
+    features: tuple[Feature, ...]
+    cross: CrossRule | None = None
     weights: tf.Tensor | None = None
     name: str = "ids"
 
@@ -68,62 +116,86 @@ class FeatureIds(NamedTuple):
         return None
 
     @property
-    def layout(self) -> Literal["dense", "sparse", "ragged"]:
-        """What kind of tensor the feature is."""
-        if isinstance(self.feature, tf.SparseTensor):
-            return "sparse"
-        return "ragged" if isinstance(self.feature, tf.RaggedTensor) else "dense"
+    def sparse_tensors(self) -> list[tf.SparseTensor]:
+        """Those of the features that are sparse."""
+        return [feature.tensor for feature in self.features if feature.layout == "sparse"]
 
     @property
-    def values(self) -> tf.Tensor:
-        """The feature's values."""
-        return self.feature if self.layout == "dense" else self.feature.values
+    def sparse(self) -> tf.SparseTensor | None:
+        """The one feature of the column, if it is sparse: it says where the ids are."""
+        return next(iter(self.sparse_tensors), None) if self.cross is None else None
 
 
-def is_readable(feature: Any) -> bool:
+def is_readable(feature: Any, dtypes: Sequence[tf.DType] = FEATURE_DTYPES) -> bool:
     """Whether one op makes ids of such a feature.
 
     Args:
         feature: What a batch has for a column.
+        dtypes: The types of values that are.
 
     Returns:
         False for another dtype or rank, and for what is no tensor.
     """
-    if not tf.is_tensor(feature) or feature.dtype not in FEATURE_DTYPES:
+    if not tf.is_tensor(feature) or feature.dtype not in dtypes:
         return False
     is_dense = isinstance(feature, tf.Tensor)
     return feature.shape.rank == 2 or (is_dense and feature.shape.rank == 1)
 
 
-def make_ids(features: Sequence[FeatureIds]) -> list[SparseIds]:
+def make_ids(columns: Sequence[FeatureIds]) -> list[SparseIds]:
     """Makes the ids of several columns.
 
     Args:
-        features: The features.
+        columns: Their features.
 
     Returns:
-        The ids of each, whose `indices` are `[nnz]` rows where the feature is not sparse.
+        The ids of each, whose `indices` are `[nnz]` rows where no sparse feature has them.
     """
-    layouts = [column.layout for column in features]
-    ragged = [column.feature for column in features if column.layout == "ragged"]
-    kinds, num_buckets, default_keys = zip(*(column.rule for column in features), strict=True)
+    num_placed = sum(column.sparse is None for column in columns)
     result = raw_ops.FusedEmbeddingColumnKeys(
-        values=[column.values for column in features],
-        row_splits=[tf.cast(feature.row_splits, tf.int64) for feature in ragged],
-        Tkeys=[tf.int64] * len(features),
-        Trows=[tf.int64] * (len(features) - layouts.count("sparse")),
-        layouts=layouts,
-        kinds=kinds,
-        num_buckets=num_buckets,
-        default_keys=default_keys,
-        column_names=[column.name for column in features],
+        **_features([feature for column in columns for feature in column.features]),
+        **_crosses(columns),
+        Tkeys=[tf.int64] * len(columns),
+        Trows=[tf.int64] * num_placed,
+        column_names=[column.name for column in columns],
     )
     placed = zip(result.rows, result.dense_shapes, strict=True)
     ids = []
-    for column, keys in zip(features, result.keys, strict=True):
-        if column.layout == "sparse":
-            indices, dense_shape = column.feature.indices, column.feature.dense_shape
-        else:
-            indices, dense_shape = next(placed)
-        ids.append(SparseIds(keys, indices, dense_shape, column.weights, name=column.name))
+    for column, keys in zip(columns, result.keys, strict=True):
+        sparse = column.sparse
+        place = next(placed) if sparse is None else (sparse.indices, sparse.dense_shape)
+        ids.append(SparseIds(keys, *place, column.weights, name=column.name))
     return ids
+
+
+def _features(features: list[Feature]) -> dict[str, Any]:
+    """The arguments of the op that are lists of features."""
+    rules = [feature.rule for feature in features]
+    kinds, num_buckets, default_keys, boundaries, tables = zip(*rules, strict=True)
+    ragged = [feature.tensor for feature in features if feature.layout == "ragged"]
+    return {
+        "values": [feature.values for feature in features],
+        "row_splits": [tf.cast(tensor.row_splits, tf.int64) for tensor in ragged],
+        "tables": [table for table in tables if table is not None],
+        "layouts": [feature.layout for feature in features],
+        "kinds": kinds,
+        "num_buckets": num_buckets,
+        "default_keys": default_keys,
+        "boundaries": list(itertools.chain(*boundaries)),
+    }
+
+
+def _crosses(columns: Sequence[FeatureIds]) -> dict[str, Any]:
+    """The arguments that are lists of crosses, and where the sparse features of crosses are."""
+    crossed = [column for column in columns if column.cross is not None]
+    if not crossed:
+        return {"sparse_indices": [], "sparse_shapes": []}
+    num_buckets, hash_keys = zip(*(column.cross for column in crossed), strict=True)
+    sparse = [tensor for column in crossed for tensor in column.sparse_tensors]
+    return {
+        "num_parts": [len(column.features) for column in columns],
+        "cross_num_buckets": num_buckets,
+        "hash_keys": hash_keys,
+        "sparse_indices": [tensor.indices for tensor in sparse],
+        "sparse_shapes": [tensor.dense_shape for tensor in sparse],
+    }

@@ -1,6 +1,7 @@
 #include "tf_ops/core/input/column_keys.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "tf_ops/core/base/simd.h"
 
@@ -47,19 +48,31 @@ FE_INLINE void HashNumbers(Span<const Integer> values, int64_t begin, int64_t en
 }  // namespace
 
 Status ParseKeyKind(std::string_view name, KeyKind* kind) {
-  if (name == "identity") {
-    *kind = KeyKind::kIdentity;
-  } else if (name == "hash") {
-    *kind = KeyKind::kHash;
-  } else {
-    return InvalidArgument("kind must be identity or hash, got '", name, "'");
+  constexpr std::pair<std::string_view, KeyKind> kKinds[] = {
+      {"identity", KeyKind::kIdentity},     {"hash", KeyKind::kHash},
+      {"vocabulary", KeyKind::kVocabulary}, {"bucketized", KeyKind::kBucketized},
+      {"cross_part", KeyKind::kCrossPart},
+  };
+  for (const auto& [of_kind, value] : kKinds) {
+    if (of_kind != name) continue;
+    *kind = value;
+    return Status();
   }
-  return Status();
+  return InvalidArgument("kind must be identity, hash, vocabulary, bucketized or cross_part, got '",
+                         name, "'");
 }
 
-Status CheckKeyRule(const KeyRule& rule, bool is_text) {
-  if (is_text && rule.kind == KeyKind::kIdentity) {
-    return InvalidArgument("texts have no identity: their kind must be hash");
+Status CheckKeyRule(const KeyRule& rule, FeatureType type) {
+  if (type == FeatureType::kText && rule.kind == KeyKind::kIdentity) {
+    return InvalidArgument("texts have no identity: their kind must be hash or vocabulary");
+  }
+  if ((type == FeatureType::kFloat) != (rule.kind == KeyKind::kBucketized)) {
+    return InvalidArgument("the kind of float values, and of no others, must be bucketized");
+  }
+  if (rule.kind == KeyKind::kVocabulary) {
+    return rule.num_buckets >= 0 ? Status()
+                                 : InvalidArgument("num_buckets of a vocabulary must not be ",
+                                                   "negative, got ", rule.num_buckets);
   }
   if (rule.num_buckets < 1) {
     return InvalidArgument("num_buckets must be at least 1, got ", rule.num_buckets);
@@ -68,29 +81,49 @@ Status CheckKeyRule(const KeyRule& rule, bool is_text) {
     return InvalidArgument("default_key must be below num_buckets = ", rule.num_buckets, ", got ",
                            rule.default_key);
   }
+  if (!std::is_sorted(rule.boundaries.begin(), rule.boundaries.end())) {
+    return InvalidArgument("boundaries must be ascending");
+  }
   return Status();
 }
 
 template <typename Integer>
-void WriteKeys(const KeyRule& rule, Span<const Integer> values, int64_t begin, int64_t end,
-               int64_t* keys) {
-  const auto num_buckets = static_cast<uint64_t>(rule.num_buckets);
-  if (rule.kind == KeyKind::kHash) {
-    WithSimd([&](auto vector_bytes) FE_INLINE_LAMBDA {
-      HashNumbers<vector_bytes()>(values, begin, end, num_buckets, keys);
-    });
-  } else if (rule.default_key < 0) {
+void WriteIdentities(const KeyRule& rule, Span<const Integer> values, int64_t begin, int64_t end,
+                     int64_t* keys) {
+  if (rule.kind == KeyKind::kCrossPart || rule.default_key < 0) {
     std::copy(values.data + begin, values.data + end, keys + begin);
-  } else {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t value = values[i];
-      keys[i] = static_cast<uint64_t>(value) < num_buckets ? value : rule.default_key;
-    }
+    return;
+  }
+  const auto num_buckets = static_cast<uint64_t>(rule.num_buckets);
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t value = values[i];
+    keys[i] = static_cast<uint64_t>(value) < num_buckets ? value : rule.default_key;
   }
 }
 
-template void WriteKeys(const KeyRule&, Span<const int32_t>, int64_t, int64_t, int64_t*);
-template void WriteKeys(const KeyRule&, Span<const int64_t>, int64_t, int64_t, int64_t*);
+template <typename Integer>
+void WriteHashes(const KeyRule& rule, Span<const Integer> values, int64_t begin, int64_t end,
+                 int64_t* keys) {
+  const auto num_buckets = static_cast<uint64_t>(rule.num_buckets);
+  WithSimd([&](auto vector_bytes) FE_INLINE_LAMBDA {
+    HashNumbers<vector_bytes()>(values, begin, end, num_buckets, keys);
+  });
+}
+
+void WriteBuckets(const KeyRule& rule, Span<const float> values, int64_t width, int64_t begin,
+                  int64_t end, int64_t* keys) {
+  const Span<const float> boundaries = rule.boundaries;
+  for (int64_t i = begin; i < end; ++i) {
+    // NaN is in the last bucket, as in stock's Bucketize.
+    const float* next = std::upper_bound(boundaries.begin(), boundaries.end(), values[i]);
+    keys[i] = next - boundaries.begin() + i % width * rule.num_buckets;
+  }
+}
+
+template void WriteIdentities(const KeyRule&, Span<const int32_t>, int64_t, int64_t, int64_t*);
+template void WriteIdentities(const KeyRule&, Span<const int64_t>, int64_t, int64_t, int64_t*);
+template void WriteHashes(const KeyRule&, Span<const int32_t>, int64_t, int64_t, int64_t*);
+template void WriteHashes(const KeyRule&, Span<const int64_t>, int64_t, int64_t, int64_t*);
 
 void WriteRowsOfMatrix(int64_t width, Span<int64_t> rows) {
   if (width == 1) {

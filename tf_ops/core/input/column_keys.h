@@ -1,5 +1,6 @@
 // Keys of a batch's features: what a feature column does to its values before the lookup. A value
 // becomes a key by the column's rule; a dense feature also says by its place which row it is in.
+// cross.h combines the keys of several features.
 
 #ifndef FUSED_EMBEDDING_CORE_INPUT_COLUMN_KEYS_H_
 #define FUSED_EMBEDDING_CORE_INPUT_COLUMN_KEYS_H_
@@ -7,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 #include <variant>
 
 #include "tf_ops/core/base/column_work.h"
@@ -18,54 +20,110 @@
 namespace fused_embedding {
 
 enum class KeyKind {
-  kIdentity,  // the value itself
-  kHash,      // Fingerprint64 of a text, or of a number's decimal text, modulo num_buckets
+  kIdentity,    // the value itself
+  kHash,        // Fingerprint64 of a text, or of a number's decimal text, modulo num_buckets
+  kVocabulary,  // the index in a vocabulary; of a value outside it, an index behind the last one
+  kBucketized,  // the number of boundaries <= the value, plus num_buckets for each column before
+  kCrossPart,   // what a cross hashes: a number itself, Fingerprint64 of a text
 };
 Status ParseKeyKind(std::string_view name, KeyKind* kind);
 
+enum class FeatureType { kInteger, kFloat, kText };
+
 struct KeyRule {
   KeyKind kind = KeyKind::kIdentity;
-  int64_t num_buckets = 1;  // keys are below it
+  // identity, hash: keys are below it. vocabulary: of values outside the vocabulary. bucketized:
+  // the number of boundaries + 1.
+  int64_t num_buckets = 1;
   // identity: the key of values outside [0, num_buckets); negative: they are their own keys.
+  // vocabulary without buckets: the key of values outside it.
   int64_t default_key = -1;
+  Span<const float> boundaries = {};  // bucketized: ascending
 };
 
-// Whether num_buckets is positive, default_key below it, and the kind one for such values.
-Status CheckKeyRule(const KeyRule& rule, bool is_text);
+// Whether the numbers are those of the kind, and the kind one for such values.
+Status CheckKeyRule(const KeyRule& rule, FeatureType type);
 
-// Values that mean none in a dense feature.
+// Values that mean none in a dense feature, and are dropped.
 inline bool IsNone(std::string_view text) { return text.empty(); }
-inline bool IsNone(int64_t number) { return number == -1; }
-
-// Writes keys[begin] to keys[end - 1].
-template <typename Integer>
-void WriteKeys(const KeyRule& rule, Span<const Integer> values, int64_t begin, int64_t end,
-               int64_t* keys);
-
-// The same for texts: `texts[i]` is a std::string_view.
-template <typename Texts>
-void WriteKeys(const KeyRule& rule, const Texts& texts, int64_t begin, int64_t end, int64_t* keys) {
-  const auto num_buckets = static_cast<uint64_t>(rule.num_buckets);
-  for (int64_t i = begin; i < end; ++i) {
-    keys[i] = static_cast<int64_t>(Fingerprint64(texts[i]) % num_buckets);
-  }
+template <typename Number>
+std::enable_if_t<std::is_arithmetic_v<Number>, bool> IsNone(Number number) {
+  return number == Number{-1};
 }
+
+// A value that is not in the vocabulary.
+constexpr int64_t kNotFound = -1;
 
 // A feature of a batch. Texts is a view of texts, with `size` and operator[].
 template <typename Texts>
 struct KeyColumn {
-  std::variant<Span<const int32_t>, Span<const int64_t>, Texts> values;
+  std::variant<Span<const int32_t>, Span<const int64_t>, Span<const float>, Texts> values;
   KeyRule rule;
-  bool is_dense = false;    // some of the values may mean none
-  int64_t* keys = nullptr;  // [size], written
+  bool drops_none = false;      // values that mean none have no key
+  int64_t width = 1;            // bucketized: values of a row
+  int64_t vocabulary_size = 0;  // vocabulary
+  // [size], written. vocabulary: holds the index of each value before, or kNotFound.
+  int64_t* keys = nullptr;
 
   int64_t size() const {
     return std::visit([](const auto& of_type) { return of_type.size; }, values);
   }
 };
 
-// Writes the keys of all columns, also of values that mean none, and sets has_none[c] where a dense
-// column has some.
+// Each of these writes keys[begin] to keys[end - 1].
+template <typename Integer>
+void WriteIdentities(const KeyRule& rule, Span<const Integer> values, int64_t begin, int64_t end,
+                     int64_t* keys);
+template <typename Integer>
+void WriteHashes(const KeyRule& rule, Span<const Integer> values, int64_t begin, int64_t end,
+                 int64_t* keys);
+void WriteBuckets(const KeyRule& rule, Span<const float> values, int64_t width, int64_t begin,
+                  int64_t end, int64_t* keys);
+
+// For texts, `texts[i]` is a std::string_view.
+template <typename Texts>
+void WriteHashes(const KeyRule& rule, const Texts& texts, int64_t begin, int64_t end,
+                 int64_t* keys) {
+  const auto num_buckets = static_cast<uint64_t>(rule.num_buckets);
+  for (int64_t i = begin; i < end; ++i) {
+    keys[i] = static_cast<int64_t>(Fingerprint64(texts[i]) % num_buckets);
+  }
+}
+
+// Gives each value that is not in the vocabulary its key.
+template <typename Values>
+void WriteKeysOfNotFound(const KeyRule& rule, const Values& values, int64_t vocabulary_size,
+                         int64_t begin, int64_t end, int64_t* keys) {
+  for (int64_t i = begin; i < end; ++i) {
+    if (keys[i] != kNotFound) continue;
+    keys[i] = rule.default_key;
+    if (rule.num_buckets == 0) continue;
+    const uint64_t hash = Fingerprint64(values[i]);
+    keys[i] =
+        vocabulary_size + static_cast<int64_t>(hash % static_cast<uint64_t>(rule.num_buckets));
+  }
+}
+
+template <typename Texts, typename Values>
+void WriteKeys(const KeyColumn<Texts>& column, const Values& values, int64_t begin, int64_t end) {
+  const KeyRule& rule = column.rule;
+  int64_t* keys = column.keys;
+  constexpr bool kIsText = std::is_same_v<Values, Texts>;
+  if constexpr (std::is_same_v<Values, Span<const float>>) {
+    WriteBuckets(rule, values, column.width, begin, end, keys);
+  } else if (rule.kind == KeyKind::kHash) {
+    WriteHashes(rule, values, begin, end, keys);
+  } else if (rule.kind == KeyKind::kVocabulary) {
+    WriteKeysOfNotFound(rule, values, column.vocabulary_size, begin, end, keys);
+  } else if constexpr (kIsText) {
+    for (int64_t i = begin; i < end; ++i) keys[i] = static_cast<int64_t>(Fingerprint64(values[i]));
+  } else {
+    WriteIdentities(rule, values, begin, end, keys);
+  }
+}
+
+// Writes the keys of all columns, also of values that mean none, and sets has_none[c] where a
+// column that drops them has some.
 template <typename Texts>
 void WriteColumnKeys(const CpuExec& exec, Span<const KeyColumn<Texts>> columns,
                      Span<std::atomic<bool>> has_none) {
@@ -79,8 +137,8 @@ void WriteColumnKeys(const CpuExec& exec, Span<const KeyColumn<Texts>> columns,
       const KeyColumn<Texts>& column = columns[c];
       std::visit(
           [&](const auto& values) {
-            WriteKeys(column.rule, values, first, last, column.keys);
-            if (!column.is_dense) return;
+            WriteKeys(column, values, first, last);
+            if (!column.drops_none) return;
             bool found = false;
             for (int64_t i = first; i < last; ++i) found |= IsNone(values[i]);
             if (found) has_none[c].store(true, std::memory_order_relaxed);
