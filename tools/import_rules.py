@@ -14,7 +14,7 @@ ROOMS = (
     ("train", "serving", "convert"),
     ("keras",),
     ("columns", "doors"),
-    ("contrib", "inspection"),
+    ("contrib", "inspection", "acceleration"),
     # Faces: they give rooms the names that users write.
     ("damo", "data", "dynamicemb", "feature_column", "nn", "one_embedding", "raw_ops"),
     ("compat",),

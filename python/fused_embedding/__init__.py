@@ -21,6 +21,7 @@ from fused_embedding import (
     raw_ops,
     train,
 )
+from fused_embedding.acceleration.api import accelerate
 from fused_embedding.inspection.explain import explain
 from fused_embedding.lookup import dispatch
 from fused_embedding.lookup.fusion_check import FusionCheck
@@ -63,6 +64,7 @@ __all__ = [
     "PartitionedEmbeddingVariable",
     "StorageOption",
     "StorageType",
+    "accelerate",
     "compat",
     "contrib",
     "convert",

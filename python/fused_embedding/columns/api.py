@@ -351,7 +351,8 @@ def input_layer(
     TensorShape([2, 4])
     """
     filled = {"cols_to_vars": cols_to_vars, "cols_to_output_tensors": cols_to_output_tensors}
-    return tf_input_layer(features, feature_columns, weight_collections, trainable, filled)
+    call = {"weight_collections": weight_collections, "trainable": trainable}
+    return tf_input_layer(features, feature_columns, call, filled)
 
 
 @traced_as_written

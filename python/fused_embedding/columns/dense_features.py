@@ -12,24 +12,15 @@ from typing import Any
 import tensorflow as tf
 
 from fused_embedding.columns.fused_column import fuse
-from fused_embedding.columns.groups import mode_of_keras, recording_lookups, unwrapped
+from fused_embedding.columns.groups import (
+    StateManagerOfOriginals,
+    mode_of_keras,
+    recording_lookups,
+    unwrapped,
+)
 from fused_embedding.columns.input_layer import Outputs, verify_batch_sizes
 from fused_embedding.keras.table_training import PACKAGE
 from fused_embedding.lookup.group import Column
-
-
-class _StateManager:
-    """A layer's state manager, which looks up variables by the columns that the user passed."""
-
-    def __init__(self, stock: Any, original: dict[Any, Any]):
-        self._stock = stock
-        self._original = original
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stock, name)
-
-    def get_variable(self, column: Any, name: str) -> Any:
-        return self._stock.get_variable(self._original.get(column, column), name)
 
 
 class _Call:
@@ -40,7 +31,7 @@ class _Call:
         self.outputs = Outputs(needs_each)
         self.original = {fuse(unwrapped(c), "v3"): c for c in layer._feature_columns}
         self._feature_columns = list(self.original)
-        self._state_manager = _StateManager(layer._state_manager, self.original)
+        self._state_manager = StateManagerOfOriginals(layer._state_manager, self.original)
 
     def _process_dense_tensor(self, column: Any, tensor: Any) -> Any:
         if isinstance(tensor, Column):

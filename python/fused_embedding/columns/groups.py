@@ -8,7 +8,7 @@ import contextlib
 import contextvars
 import enum
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -142,6 +142,21 @@ class LooksUpItsGroup(RecordsItsGroup):
         return _look_up(self, "get_sequence_dense_tensor", call)
 
 
+class StateManagerOfOriginals:
+    """A layer's state manager, which looks up variables by the columns that the user passed."""
+
+    def __init__(self, stock: Any, original: dict[Any, Any]):
+        self._stock = stock
+        self._original = original
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stock, name)
+
+    def get_variable(self, column: Any, name: str) -> Any:
+        """The layer's variable for a column that stands for one of the layer's."""
+        return self._stock.get_variable(self._original.get(column, column), name)
+
+
 # By the cache of transformed features, of which a layer makes one for each of its calls.
 _looked_up: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
 
@@ -149,35 +164,74 @@ _looked_up: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDict
 def _look_up(column: Any, method: str, call: tuple[Any, Any, Any]) -> Any:
     """What `method` of a column returns in a `call` of a layer."""
     transformation_cache, state_manager, training = call
+
+    def record(columns: list[Any]) -> list[Any]:
+        return [
+            getattr(c, method)(transformation_cache, state_manager, training=training)
+            for c in columns
+        ]
+
+    key = (state_manager, method)
+    members = _members(column, state_manager)
+    with mode_of_keras(state_manager, training):
+        return looked_up_together(column, members, transformation_cache, key, record)
+
+
+def looked_up_together(
+    column: Any,
+    columns: list[Any],
+    transformation_cache: Any,
+    key: Hashable,
+    record: Callable[[list[Any]], list[Any]],
+    *,
+    merges: bool = True,
+) -> Any:
+    """The result of one column of a layer, which is looked up with all others in one op.
+
+    Args:
+        column: The column that the layer asks.
+        columns: It and those that are looked up with it.
+        transformation_cache: That of the call of the layer. It keeps the results of the others.
+        key: What tells several results of a column in one call apart.
+        record: Calls the columns while lookups are recorded.
+        merges: See `run_group`.
+
+    Returns:
+        A tensor, or a pair of one and its lengths.
+    """
     results = _looked_up.setdefault(transformation_cache, {})
-    key = (state_manager, method, column)
-    if key not in results:
-        columns = _members(column, state_manager)
-        with mode_of_keras(state_manager, training):
-            with recording_lookups(Recording.ALL):
-                recorded = [
-                    getattr(c, method)(transformation_cache, state_manager, training=training)
-                    for c in columns
-                ]
-            tensors = _run(recorded)
-        keys = [(state_manager, method, c) for c in columns]
-        results.update(zip(keys, tensors, strict=True))
-    return results[key]
+    if (key, column) not in results:
+        with recording_lookups(Recording.ALL):
+            recorded = record(columns)
+        tensors = _run(recorded, merges)
+        results.update(zip([(key, c) for c in columns], tensors, strict=True))
+    return results[key, column]
 
 
 def _members(column: Any, state_manager: Any) -> list[Any]:
     """The columns of a layer that are in the group of one of them."""
-    layer = getattr(state_manager, "_layer", None)
-    columns = [unwrapped(c) for c in getattr(layer, "_feature_columns", [])]
-    members = [c for c in columns if group_of(c) == group_of(column)]
+    members = [c for c in columns_of_layer(state_manager) if group_of(c) == group_of(column)]
     return members if column in members else [column]
 
 
-def _run(recorded: list[Any]) -> list[Any]:
+def columns_of_layer(state_manager: Any) -> list[Any]:
+    """The columns of the layer of Keras 2 that a state manager belongs to.
+
+    Args:
+        state_manager: What a column gets from the layer that calls it.
+
+    Returns:
+        Its columns; none, if it is of no layer.
+    """
+    layer = getattr(state_manager, "_layer", None)
+    return [unwrapped(c) for c in getattr(layer, "_feature_columns", [])]
+
+
+def _run(recorded: list[Any], merges: bool) -> list[Any]:
     """Recorded results of columns, a `Column` or the pair of one and the lengths, with tensors."""
     pairs = [isinstance(result, tuple) and not isinstance(result, Column) for result in recorded]
     lookups = [r.dense_tensor if pair else r for r, pair in zip(recorded, pairs, strict=True)]
-    tensors: list[tf.Tensor] = run_group(lookups)
+    tensors: list[tf.Tensor] = run_group(lookups, merges=merges)
     return [
         result._replace(dense_tensor=tensor) if pair else tensor
         for result, pair, tensor in zip(recorded, pairs, tensors, strict=True)

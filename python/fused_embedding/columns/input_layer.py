@@ -6,7 +6,6 @@ concatenated: then the columns are looked up together. Names, collections, the o
 everything about other columns are stock's.
 """
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -18,12 +17,17 @@ from fused_embedding.columns.groups import Recording, recording_lookups
 from fused_embedding.lookup.group import Column
 from fused_embedding.lookup.run import run_group, run_group_side_by_side
 
+# Stock's, whatever fe.accelerate has in their places.
+_stock_internal_input_layer = fc_v1._internal_input_layer
+_stock_verify_batch_sizes = fc_v1._verify_static_batch_size_equality
+
 
 class Outputs:
     """Outputs of columns, some yet to be looked up; input_layer takes it for `array_ops`."""
 
-    def __init__(self, needs_each: bool):
+    def __init__(self, needs_each: bool, *, merges: bool = True):
         self._needs_each = needs_each
+        self._merges = merges
         self.looked_up: list[tuple[Column, tf.Tensor]] = []
 
     def shape(self, output: Any) -> Any:
@@ -38,8 +42,8 @@ class Outputs:
         """tf.concat, after the lookups of all columns together."""
         columns = [output for output in outputs if isinstance(output, Column)]
         if columns and len(columns) == len(outputs) and not self._needs_each:
-            return run_group_side_by_side(columns)
-        self.looked_up = list(zip(columns, run_group(columns), strict=True))
+            return run_group_side_by_side(columns, merges=self._merges)
+        self.looked_up = list(zip(columns, run_group(columns, merges=self._merges), strict=True))
         return tf.concat([self.tensor(output) for output in outputs], axis)
 
     def tensor(self, output: Any) -> Any:
@@ -55,26 +59,27 @@ def verify_batch_sizes(outputs: list[Any], columns: list[Any]) -> None:
         columns: The column of each.
     """
     known = [(o, c) for o, c in zip(outputs, columns, strict=True) if tf.is_tensor(o)]
-    fc_v1._verify_static_batch_size_equality([o for o, _ in known], [c for _, c in known])
+    _stock_verify_batch_sizes([o for o, _ in known], [c for _, c in known])
 
 
 def input_layer(
     features: Mapping[str, Any],
     feature_columns: Iterable[Any],
-    weight_collections: list[str] | None,
-    trainable: bool,
+    call: Mapping[str, Any],
     filled: Mapping[str, dict[Any, Any] | None],
     recording: Recording = Recording.MATRICES,
+    *,
+    merges: bool = True,
 ) -> tf.Tensor:
     """The implementation of `fused_embedding.feature_column.input_layer`.
 
     Args:
         features: Tensors and SparseTensors of a batch by feature key.
         feature_columns: Dense columns.
-        weight_collections: Further collections to add the variables to.
-        trainable: Whether the variables are added to TRAINABLE_VARIABLES.
+        call: Further arguments of stock's function inside input_layer.
         filled: `cols_to_vars` and `cols_to_output_tensors`.
         recording: Which lookups to do in one op: those of all columns, or of columns in groups.
+        merges: See `run_group`.
 
     Returns:
         `[num_rows, width]` float32, columns in the order of their names.
@@ -84,13 +89,12 @@ def input_layer(
     if recording is Recording.MATRICES:
         original = {fuse(column, "v3"): column for column in columns}
     ours: dict[str, Any] = {name: None if given is None else {} for name, given in filled.items()}
-    outputs = Outputs(needs_each=filled["cols_to_output_tensors"] is not None)
+    outputs = Outputs(filled["cols_to_output_tensors"] is not None, merges=merges)
     with recording_lookups(recording):
         result = _stock_input_layer(outputs)(
             features,
             list(original),
-            weight_collections=weight_collections,
-            trainable=trainable,
+            **call,
             **ours,
         )
     for name, given in filled.items():
@@ -121,16 +125,13 @@ def input_layer_of_groups(
         `[num_rows, width]` float32, columns in the order of their names.
     """
     filled = {"cols_to_vars": cols_to_vars, "cols_to_output_tensors": cols_to_output_tensors}
-    return input_layer(
-        features, feature_columns, weight_collections, trainable, filled, Recording.GROUPS
-    )
+    call = {"weight_collections": weight_collections, "trainable": trainable}
+    return input_layer(features, feature_columns, call, filled, Recording.GROUPS)
 
 
 def _stock_input_layer(outputs: Outputs) -> Callable[..., tf.Tensor]:
-    internal = with_globals(
-        fc_v1._internal_input_layer,
+    return with_globals(
+        _stock_internal_input_layer,
         array_ops=outputs,
         _verify_static_batch_size_equality=verify_batch_sizes,
     )
-    stock = inspect.unwrap(fc_v1.input_layer)  # its decorators only export and warn
-    return with_globals(stock, _internal_input_layer=internal)

@@ -28,6 +28,9 @@ from fused_embedding.lookup.options import make_options
 from fused_embedding.lookup.run import BEST, run_group
 from fused_embedding.lookup.tables import as_shards
 
+# Stock's, whatever fe.accelerate has in its place.
+_stock_sum_of_column = fc_v1._create_categorical_column_weighted_sum
+
 
 def linear_model_for(do_fusion: DoFusion) -> Callable[..., tf.Tensor]:
     """Returns `tf.compat.v1.feature_column.linear_model`, with the fused lookup if asked for.
@@ -43,11 +46,10 @@ def linear_model_for(do_fusion: DoFusion) -> Callable[..., tf.Tensor]:
         return fc_v1.linear_model
     names_of_call: dict[str, Any] = {}
     if version == BEST:
-        sum_of_column: Callable = _pending_sum
-        names_of_call["math_ops"] = _Sums()
-        names_of_call["_verify_static_batch_size_equality"] = verify_batch_sizes
+        sum_of_column: Callable = pending_sum
+        names_of_call = names_of_sums()
     else:
-        sum_of_column = with_lookups(fc_v1._create_categorical_column_weighted_sum, do_fusion)
+        sum_of_column = with_lookups(_stock_sum_of_column, do_fusion)
     weighted_sum = with_globals(
         fc_v1._create_weighted_sum, _create_categorical_column_weighted_sum=sum_of_column
     )
@@ -98,16 +100,35 @@ class _Reshapes:
 class _Sums:
     """Stands for `math_ops`."""
 
+    def __init__(self, merges: bool):
+        self._merges = merges
+
     def add_n(self, sums: list[Any], name: str) -> tf.Tensor:
         """tf.add_n, after the lookups of all columns together."""
-        looked_up = iter(run_group([s.column for s in sums if isinstance(s, _Pending)]))
+        pending = [s.column for s in sums if isinstance(s, _Pending)]
+        looked_up = iter(run_group(pending, merges=self._merges))
         return tf.add_n([next(looked_up) if isinstance(s, _Pending) else s for s in sums], name)
 
 
-def _pending_sum(column: Any, builder: Any, **kwargs: Any) -> _Pending:
+def names_of_sums(*, merges: bool = True) -> dict[str, Any]:
+    """What names mean in the method of stock's linear model that adds the sums of its columns.
+
+    Args:
+        merges: See `run_group`.
+
+    Returns:
+        Meanings for `with_globals`, with which it takes what `pending_sum` returns.
+    """
+    return {
+        "math_ops": _Sums(merges),
+        "_verify_static_batch_size_equality": verify_batch_sizes,
+    }
+
+
+def pending_sum(column: Any, builder: Any, **kwargs: Any) -> _Pending:
     """What TensorFlow's function of a categorical column returns, to be looked up."""
     stock = with_globals(
-        fc_v1._create_categorical_column_weighted_sum,
+        _stock_sum_of_column,
         embedding_ops=_Lookups(),
         sparse_ops=_Reshapes(),
         array_ops=_Reshapes(),

@@ -99,19 +99,26 @@ def group_key(column: Column) -> Hashable:
     )
 
 
-def lookup_group(columns: Sequence[Column], *, side_by_side: bool = False) -> list[tf.Tensor]:
+def lookup_group(
+    columns: Sequence[Column], *, side_by_side: bool = False, merges: bool = True
+) -> list[tf.Tensor]:
     """Looks up columns that agree in `group_key`.
 
     Args:
         columns: Lookups for which `fuses` is true.
         side_by_side: Whether to write the results into one tensor.
+        merges: Whether columns that share an ordinary table have one gradient of it.
 
     Returns:
         The combined embeddings of each column, `[num_rows, dim]`, with rows of tables flattened; or
         with `side_by_side` one tensor `[num_rows, sum of dims]`.
     """
     shards: list[Any] = [column.shards[0] for column in columns]
-    tables, table_of_column = _distinct(shards)
+    is_keyed = isinstance(shards[0], EmbeddingVariableShard)
+    if merges or is_keyed:
+        tables, table_of_column = _distinct(shards)
+    else:
+        tables, table_of_column = shards, list(range(len(shards)))
     arguments = _inputs([column.ids for column in columns])
     arguments |= _attributes([column.options for column in columns])
     arguments |= {
@@ -119,7 +126,7 @@ def lookup_group(columns: Sequence[Column], *, side_by_side: bool = False) -> li
         "num_outputs": 1 if side_by_side else len(columns),
         "column_names": [column.name for column in columns],
     }
-    if isinstance(tables[0], EmbeddingVariableShard):
+    if is_keyed:
         return _call_keyed(tables, arguments)
     with colocate_with(tables[0].owner):
         return _call(tables, arguments)

@@ -96,12 +96,16 @@ def run_lookup(
     return restore_rank(combined, shards, ids)
 
 
-def run_group(columns: Sequence[Column], max_columns: int | None = None) -> list[tf.Tensor]:
+def run_group(
+    columns: Sequence[Column], max_columns: int | None = None, *, merges: bool = True
+) -> list[tf.Tensor]:
     """Looks up columns together; columns that cannot share an op are looked up alone by v2.
 
     Args:
         columns: The lookups.
         max_columns: Maximum number of columns of an op; None: no limit.
+        merges: Whether columns that share a table have one gradient of it, whose ids are distinct.
+            Else each column has its own, and TensorFlow joins them, as it does those of stock.
 
     Returns:
         The result of `run_lookup` for each column, in order.
@@ -110,7 +114,7 @@ def run_group(columns: Sequence[Column], max_columns: int | None = None) -> list
     results: list[Any] = [None] * len(columns)
     for members in _groups(columns, max_columns):
         if fuses(columns[members[0]]):
-            combined = lookup_group([columns[i] for i in members])
+            combined = lookup_group([columns[i] for i in members], merges=merges)
             for i, of_column in zip(members, combined, strict=True):
                 results[i] = restore_rank(of_column, columns[i].shards, columns[i].ids)
         else:
@@ -119,11 +123,12 @@ def run_group(columns: Sequence[Column], max_columns: int | None = None) -> list
     return results
 
 
-def run_group_side_by_side(columns: Sequence[Column]) -> tf.Tensor:
+def run_group_side_by_side(columns: Sequence[Column], *, merges: bool = True) -> tf.Tensor:
     """`run_group` for ids of rank 2 and tables of rank 2, into one tensor.
 
     Args:
         columns: The lookups, all with the same number of rows.
+        merges: See `run_group`.
 
     Returns:
         `[num_rows, sum of dims]`.
@@ -131,9 +136,9 @@ def run_group_side_by_side(columns: Sequence[Column]) -> tf.Tensor:
     columns = with_ids(columns)
     groups = _groups(columns, None)
     if len(groups) == 1 and fuses(columns[0]):
-        combined = lookup_group(columns, side_by_side=True)[0]
+        combined = lookup_group(columns, side_by_side=True, merges=merges)[0]
         return tf.cast(combined, columns[0].shards[0].read_dtype)
-    return tf.concat(run_group(columns), axis=1)
+    return tf.concat(run_group(columns, merges=merges), axis=1)
 
 
 def _groups(columns: Sequence[Column], max_columns: int | None) -> list[list[int]]:

@@ -3,7 +3,7 @@
 The interface is stock's: constructors, slots, names of variables, checkpoints, dense gradients.
 """
 
-from collections.abc import Callable
+import dataclasses
 from typing import Any
 
 import tensorflow as tf
@@ -33,65 +33,74 @@ _SLOTS: dict[str, tuple[str, ...]] = {
 }
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class PendingUpdate:
+    """What stock gets for a sparse update that `_finish` will do with all others of the step."""
+
+    variable: Any
+    grad: tf.IndexedSlices
+
+
+def update_later(optimizer: Any, grad: tf.IndexedSlices, variable: Any) -> Any:
+    """What a stock v1 optimizer's method for a sparse gradient returns, for `with_updates`.
+
+    Args:
+        optimizer: A v1 optimizer that has a rule, inside of its apply_gradients.
+        grad: The gradient.
+        variable: An ordinary variable, for which `can_update` is true.
+
+    Returns:
+        The update, yet to be done; its operation where tf.distribute updates each copy of a
+        variable in a call of its own.
+    """
+    update = PendingUpdate(variable, grad)
+    return tf.group(*_apply(optimizer, [update])) if tf.distribute.has_strategy() else update
+
+
+def with_updates(optimizer: Any, update_ops: list[Any]) -> list[Any]:
+    """What stock's `_finish` takes, after one op for all pending updates.
+
+    Args:
+        optimizer: The optimizer.
+        update_ops: What its methods for gradients returned.
+
+    Returns:
+        Operations; none eagerly, where the updates have happened.
+    """
+    pending = [op for op in update_ops if isinstance(op, PendingUpdate)]
+    done = [op for op in update_ops if not isinstance(op, PendingUpdate)]
+    operations = [op for op in done if op is not LATER and op is not None]
+    return operations + (_apply(optimizer, pending) if pending else [])
+
+
+def _apply(optimizer: Any, pending: list[PendingUpdate]) -> list[tf.Operation]:
+    step = RULES[_base_of(type(optimizer))](optimizer, pending[0].variable)
+    names = _SLOTS[step.rule]
+    updates = [
+        SparseUpdate(p.variable, [optimizer.get_slot(p.variable, name) for name in names], p.grad)
+        for p in pending
+    ]
+    return apply_sparse_gradients(updates, step, optimizer._use_locking)
+
+
 class _FusedUpdates:
     """Collects the sparse updates of a call of apply_gradients, which stock applies one by one."""
 
-    _use_locking: bool
-    get_slot: Callable[[Any, str], Any]
-    _pending: list[tuple[Any, tf.IndexedSlices]] | None = None  # None outside of apply_gradients
-
-    def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
-        """Makes an operation that applies gradients, with one op for all sparse ones.
-
-        Args:
-            grads_and_vars: Pairs of gradient and variable.
-            *args: `global_step` and `name` of tf.compat.v1.train.Optimizer.apply_gradients.
-            **kwargs: The same by name.
-
-        Returns:
-            The training operation.
-        """
-        # tf.distribute updates each copy of a variable in a separate call, so each has its own op.
-        collects = not tf.distribute.has_strategy()
-        outer, self._pending = self._pending, [] if collects else None
-        try:
-            return super().apply_gradients(grads_and_vars, *args, **kwargs)  # type: ignore[misc]
-        finally:
-            self._pending = outer
-
     def _finish(self, update_ops: list[Any], name_scope: str) -> Any:
-        operations = [op for op in update_ops if op is not LATER and op is not None]
-        if self._pending:
-            operations += self._apply(self._pending)
-        return super()._finish(operations, name_scope)  # type: ignore[misc]
-
-    def _apply(self, pairs: list[tuple[Any, tf.IndexedSlices]]) -> list[tf.Operation]:
-        step = RULES[_base_of(type(self))](self, pairs[0][0])
-        names = _SLOTS[step.rule]
-        updates = [
-            SparseUpdate(variable, [self.get_slot(variable, name) for name in names], grad)
-            for variable, grad in pairs
-        ]
-        return apply_sparse_gradients(updates, step, self._use_locking)
-
-    def _update(self, grad: tf.IndexedSlices, variable: Any) -> Any:
-        if self._pending is None:
-            return tf.group(*self._apply([(variable, grad)]))
-        self._pending.append((variable, grad))
-        return LATER
+        return super()._finish(with_updates(self, update_ops), name_scope)  # type: ignore[misc]
 
     # Stock calls these with a sparse gradient: for reference variables and for resource variables.
 
     def _apply_sparse_duplicate_indices(self, grad: Any, var: Any) -> Any:
         if not can_update(var):
             return super()._apply_sparse_duplicate_indices(grad, var)  # type: ignore[misc]
-        return self._update(grad, var)
+        return update_later(self, grad, var)
 
     def _resource_apply_sparse_duplicate_indices(self, values: Any, var: Any, indices: Any) -> Any:
         if not can_update(var):
             stock = super()._resource_apply_sparse_duplicate_indices  # type: ignore[misc]
             return stock(values, var, indices)
-        return self._update(tf.IndexedSlices(values, indices), var)
+        return update_later(self, tf.IndexedSlices(values, indices), var)
 
 
 def _base_of(cls: type) -> type:

@@ -105,6 +105,12 @@ _UPDATE_METHODS = (
 )
 
 
+def overridden(cls: type, base: type) -> str | None:
+    """The method for sparse updates in which a subclass differs from its base; None: none."""
+    names = (n for n in _UPDATE_METHODS if getattr(cls, n, None) is not getattr(base, n, None))
+    return next(names, None)
+
+
 def step_of(optimizer: Any, variable_name: str) -> Callable[[Any, Any], Step]:
     """Finds an optimizer, or the class that it inherits its sparse updates from, in the list.
 
@@ -116,14 +122,10 @@ def step_of(optimizer: Any, variable_name: str) -> Callable[[Any, Any], Step]:
     if base is None:
         reason = "its rule is not among those that a table knows"
     else:
-        changed = [
-            name
-            for name in _UPDATE_METHODS
-            if getattr(cls, name, None) is not getattr(base, name, None)
-        ]
-        if not changed:
+        changed = overridden(cls, base)
+        if changed is None:
             return RULES[base]
-        reason = f"it overrides {changed[0]} of {base.__name__}, which a table would not call"
+        reason = f"it overrides {changed} of {base.__name__}, which a table would not call"
     names = ", ".join(dict.fromkeys(known.__name__ for known in RULES))  # stock's and ours
     raise NotImplementedError(
         f"{cls.__module__}.{cls.__name__} cannot train the EmbeddingVariable {variable_name!r}: "

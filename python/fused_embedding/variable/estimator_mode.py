@@ -3,18 +3,26 @@
 import sys
 
 
-def is_evaluating() -> bool:
-    """Whether this thread is inside the model_fn of an Estimator in mode EVAL or PREDICT.
+def calling_for() -> str | None:
+    """The mode of the Estimator whose model_fn this thread is inside; None: it is in none.
 
     An Estimator tells nobody but model_fn, so this looks for its call among those on the stack. A
     wrapper around the Estimator would miss models that make their columns in model_fn.
+
+    Returns:
+        "train", "eval", "infer" (PREDICT, also for exports) or None.
     """
     if "tensorflow_estimator" not in sys.modules:
-        return False
+        return None
     frame = sys._getframe()
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if frame.f_code.co_name == "_call_model_fn" and module.startswith("tensorflow_estimator."):
-            return frame.f_locals["mode"] in ("eval", "infer")
+            return str(frame.f_locals["mode"])
         frame = frame.f_back  # type: ignore[assignment]
-    return False
+    return None
+
+
+def is_evaluating() -> bool:
+    """Whether this thread is inside the model_fn of an Estimator in mode EVAL or PREDICT."""
+    return calling_for() in ("eval", "infer")

@@ -1,0 +1,1 @@
+"""`fe.accelerate`: the fastest path for a program of stock TensorFlow, without an edit."""
