@@ -4,6 +4,7 @@ The methods of the classes are replaced, and the classes stay: isinstance, slots
 checkpoints are stock's.
 """
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,11 @@ from fused_embedding.acceleration.contexts import reason_for_stock_update
 from fused_embedding.acceleration.records import marked_as_accelerated
 from fused_embedding.acceleration.replacements import Replacement
 from fused_embedding.acceleration.switch import Switch
-from fused_embedding.train.fused_optimizers import update_later, with_updates
+from fused_embedding.train.fused_optimizers import (
+    collecting_updates,
+    update_later,
+    with_updates,
+)
 from fused_embedding.train.rules import overridden
 from fused_embedding.train.sparse_apply import can_update
 
@@ -36,7 +41,20 @@ _UNEQUAL = {
 
 def replacements(switch: Switch) -> list[Replacement]:
     """What is replaced while `switch` is on."""
-    return [replacement for cls in (*_EQUAL, *_UNEQUAL) for replacement in _of_class(switch, cls)]
+    of_classes = [_of_class(switch, cls) for cls in (*_EQUAL, *_UNEQUAL)]
+    return [
+        Replacement(_train.Optimizer, "apply_gradients", _apply_gradients),
+        *itertools.chain.from_iterable(of_classes),
+    ]
+
+
+def _apply_gradients(stock: Callable[..., Any]) -> Callable[..., Any]:
+    def replaced(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # train/hook.py has a stand-in for an optimizer that trains tables too.
+        with collecting_updates(getattr(self, "stands_for", self)):
+            return stock(self, *args, **kwargs)
+
+    return replaced
 
 
 def _of_class(switch: Switch, cls: type) -> list[Replacement]:

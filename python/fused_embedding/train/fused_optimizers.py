@@ -3,7 +3,10 @@
 The interface is stock's: constructors, slots, names of variables, checkpoints, dense gradients.
 """
 
+import contextlib
+import contextvars
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -41,20 +44,43 @@ class PendingUpdate:
     grad: tf.IndexedSlices
 
 
-def update_later(optimizer: Any, grad: tf.IndexedSlices, variable: Any) -> Any:
-    """What a stock v1 optimizer's method for a sparse gradient returns, for `with_updates`.
+# The optimizer whose apply_gradients runs, which will do what is pending.
+_collecting: contextvars.ContextVar[Any] = contextvars.ContextVar("collecting", default=None)
+
+
+@contextlib.contextmanager
+def collecting_updates(optimizer: Any) -> Iterator[None]:
+    """What an optimizer's apply_gradients runs in: its sparse updates are done by `with_updates`.
 
     Args:
-        optimizer: A v1 optimizer that has a rule, inside of its apply_gradients.
+        optimizer: The optimizer.
+
+    Yields:
+        Nothing.
+    """
+    token = _collecting.set(optimizer)
+    try:
+        yield
+    finally:
+        _collecting.reset(token)
+
+
+def update_later(optimizer: Any, grad: tf.IndexedSlices, variable: Any) -> Any:
+    """What a v1 optimizer's method for a sparse gradient returns, for `with_updates`.
+
+    Args:
+        optimizer: A v1 optimizer that has a rule.
         grad: The gradient.
         variable: An ordinary variable, for which `can_update` is true.
 
     Returns:
-        The update, yet to be done; its operation where tf.distribute updates each copy of a
-        variable in a call of its own.
+        The update, yet to be done. Outside of the optimizer's apply_gradients, and where
+        tf.distribute updates each copy of a variable in a call of its own, its operation.
     """
     update = PendingUpdate(variable, grad)
-    return tf.group(*_apply(optimizer, [update])) if tf.distribute.has_strategy() else update
+    if _collecting.get() is not optimizer or tf.distribute.has_strategy():
+        return tf.group(*_apply(optimizer, [update]))
+    return update
 
 
 def with_updates(optimizer: Any, update_ops: list[Any]) -> list[Any]:
@@ -85,6 +111,20 @@ def _apply(optimizer: Any, pending: list[PendingUpdate]) -> list[tf.Operation]:
 
 class _FusedUpdates:
     """Collects the sparse updates of a call of apply_gradients, which stock applies one by one."""
+
+    def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        """Makes an operation that applies gradients, with one op for all sparse ones.
+
+        Args:
+            grads_and_vars: Pairs of gradient and variable.
+            *args: `global_step` and `name` of tf.compat.v1.train.Optimizer.apply_gradients.
+            **kwargs: The same by name.
+
+        Returns:
+            The training operation.
+        """
+        with collecting_updates(self):
+            return super().apply_gradients(grads_and_vars, *args, **kwargs)  # type: ignore[misc]
 
     def _finish(self, update_ops: list[Any], name_scope: str) -> Any:
         return super()._finish(with_updates(self, update_ops), name_scope)  # type: ignore[misc]

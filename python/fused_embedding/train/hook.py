@@ -104,7 +104,7 @@ class _OptimizerForTables:
     """What stock's apply_gradients takes for the optimizer, in one call."""
 
     def __init__(self, optimizer: Any, variables: list[Any]):
-        self._optimizer = optimizer
+        self.stands_for = self._optimizer = optimizer
         self._variables = variables
         self._steps: list[tuple[str, tf.Tensor]] = []
         self._updates: list[TableUpdate] = []
