@@ -3,7 +3,7 @@
 import threading
 from typing import Any, Literal, get_args
 
-from fused_embedding.acceleration import columns, exports, lookups, optimizers
+from fused_embedding.acceleration import columns, exports, keras_optimizers, lookups, optimizers
 from fused_embedding.acceleration.records import Record, Records
 from fused_embedding.acceleration.replacements import Installation
 from fused_embedding.acceleration.switch import Optimizers, Switch
@@ -68,6 +68,7 @@ def _install() -> Installation:
     replacements = [
         *columns.replacements(_switch),
         *optimizers.replacements(_switch),
+        *keras_optimizers.replacements(_switch),
         *exports.replacements(),
     ]
     return Installation(replacements, lookups.dispatches(_switch))
@@ -86,15 +87,17 @@ def accelerate(
     * `tf.nn.safe_embedding_lookup_sparse`, `tf.nn.embedding_lookup_sparse` and their names in
       tf.compat.v1 are one op each;
     * `GradientDescentOptimizer`, `MomentumOptimizer`, `AdagradOptimizer`, `RMSPropOptimizer` and
-      `FtrlOptimizer` of tf.compat.v1.train update all sparse variables of a step in one op.
+      `FtrlOptimizer` of tf.compat.v1.train, SGD without momentum of Keras, and Adagrad of Keras 2
+      update all sparse variables of a step in one op.
 
     Everything else is left to stock: docs/accelerate.md lists it. Classes, names of variables,
     checkpoints and exports stay stock's. A SavedModel that would have our ops is refused.
 
     Args:
         enabled: False ends all accelerations of the process.
-        optimizers: "equal": only optimizers with the same numbers; "lazy": AdamOptimizer too, of
-            which rows that a step does not name rest, while stock's decays their moments.
+        optimizers: "equal": only optimizers with the same numbers; "lazy": AdamOptimizer and those
+            of Keras too, with other numbers: rows that a step does not name rest, and repeated ids
+            are summed first (docs/optimizers.md, as `fe.train` and `fe.keras.optimizers`).
 
     Returns:
         What ends it: a context manager with `stop()`. As a string it says what was replaced and

@@ -58,50 +58,81 @@ class _Fused:
         # The norm of a gradient, and its largest value, are those of the sums.
         return clip_gradients(self, [_with_distinct_rows(grad) for grad in grads])
 
-    def _index_of(self, variable: Any) -> int:
-        raise NotImplementedError
 
-    def _fuses(self, grad: Any, variable: Any) -> bool:
-        """Whether the op can do an update, which Keras's code does otherwise."""
-        return (
-            isinstance(grad, tf.IndexedSlices)
-            and can_update(variable)
-            and not _is_compiled_by_xla()
-            and has_array_rule(self)
-        )
+def _index_of(optimizer: Any, variable: Any) -> int | None:
+    """The number of a variable's slots; None if the optimizer was not built with it."""
+    if is_of_keras_3(optimizer):
+        return int(optimizer._get_variable_index(variable))
+    # What stock says of a variable that it was not built with, it may say.
+    key = optimizer._var_key(variable) if hasattr(variable, "_unique_id") else None
+    return optimizer._index_dict.get(key)
 
-    def _update_fused(self, pairs: Pairs, learning_rate: Any) -> None:
-        step, names = array_step_of(self, tf.convert_to_tensor(learning_rate))
-        updates = []
-        for grad, variable in pairs:
-            index = self._index_of(variable)
-            slots = [_tf_variable(getattr(self, name)[index]) for name in names]
-            values = tf.cast(grad.values, variable.dtype)
-            updates.append(SparseUpdate(variable, slots, tf.IndexedSlices(values, grad.indices)))
-        apply_sparse_gradients(updates, step)
 
-    def _update_together(self, pairs: Pairs, learning_rate: Any) -> Pairs:
-        """Does the updates that the op can do; returns the others."""
-        # Copies of a variable that a strategy keeps are updated one by one, in update_step.
-        if tf.distribute.has_strategy():
-            return pairs
-        fused = [(g, v) for g, v in pairs if self._fuses(g, v)]
-        if fused:
-            self._update_fused(fused, learning_rate)
-        return [(g, v) for g, v in pairs if not self._fuses(g, v)]
+def is_of_keras_3(optimizer: Any) -> bool:
+    """Whether an optimizer, or a class of them, is of Keras 3, and not of Keras 2."""
+    return hasattr(optimizer, "apply")
+
+
+def fuses(optimizer: Any, grad: Any, variable: Any) -> bool:
+    """Whether the op can do an update, which Keras's code does otherwise.
+
+    Args:
+        optimizer: An optimizer of Keras 2 or 3, stock's or ours, that is built.
+        grad: The gradient.
+        variable: The tf.Variable.
+    """
+    return (
+        isinstance(grad, tf.IndexedSlices)
+        and can_update(variable)
+        and not _is_compiled_by_xla()
+        and has_array_rule(optimizer)
+        and _index_of(optimizer, variable) is not None
+    )
+
+
+def _update_fused(optimizer: Any, pairs: Pairs, learning_rate: Any) -> None:
+    step, names = array_step_of(optimizer, tf.convert_to_tensor(learning_rate))
+    updates = []
+    for grad, variable in pairs:
+        index = _index_of(optimizer, variable)
+        slots = [_tf_variable(getattr(optimizer, name)[index]) for name in names]
+        values = tf.cast(grad.values, variable.dtype)
+        updates.append(SparseUpdate(variable, slots, tf.IndexedSlices(values, grad.indices)))
+    apply_sparse_gradients(updates, step)
+
+
+def update_together(optimizer: Any, pairs: Pairs, learning_rate: Any) -> Pairs:
+    """Does the updates that the op can do, all in one; returns the others.
+
+    Args:
+        optimizer: An optimizer of Keras 2 or 3, stock's or ours, that is built.
+        pairs: Gradients and their tf.Variables.
+        learning_rate: Learning rate of the step.
+
+    Returns:
+        The pairs that are left to Keras.
+    """
+    # Copies of a variable that a strategy keeps are updated one by one, in update_step.
+    if tf.distribute.has_strategy():
+        return pairs
+    fused = [(g, v) for g, v in pairs if fuses(optimizer, g, v)]
+    if fused:
+        _update_fused(optimizer, fused, learning_rate)
+    return [(g, v) for g, v in pairs if not fuses(optimizer, g, v)]
+
+
+def tf_pairs(grads: Any, variables: Any) -> Pairs:
+    """Gradients and the tf.Variables of variables of Keras 3."""
+    return list(zip(grads, map(_tf_variable, variables), strict=True))
 
 
 class _Fused3(_Fused, TrainsTables3):
     """For Keras 3."""
 
-    def _index_of(self, variable: Any) -> int:
-        return self._get_variable_index(variable)  # type: ignore[attr-defined]
-
     def _backend_update_step(
         self, grads: Any, trainable_variables: Any, learning_rate: Any
     ) -> None:
-        variables = [_tf_variable(v) for v in trainable_variables]
-        rest = self._update_together(list(zip(grads, variables, strict=True)), learning_rate)
+        rest = update_together(self, tf_pairs(grads, trainable_variables), learning_rate)
         if rest:
             parts = (list(part) for part in zip(*rest, strict=True))
             super()._backend_update_step(*parts, learning_rate)  # type: ignore[misc]
@@ -114,8 +145,8 @@ class _Fused3(_Fused, TrainsTables3):
             variable: Its variable.
             learning_rate: Learning rate of the step.
         """
-        if self._fuses(gradient, variable):
-            self._update_fused([(gradient, variable)], learning_rate)
+        if fuses(self, gradient, variable):
+            _update_fused(self, [(gradient, variable)], learning_rate)
         else:
             gradient = _with_distinct_rows(gradient)
             super().update_step(gradient, variable, learning_rate)  # type: ignore[misc]
@@ -126,15 +157,6 @@ class _Fused2(_Fused, TrainsTables2):
 
     use_ema: bool
     learning_rate: Any
-    _index_dict: dict[Any, int]
-
-    def _index_of(self, variable: Any) -> int:
-        return self._index_dict[self._var_key(variable)]  # type: ignore[attr-defined]
-
-    def _fuses(self, grad: Any, variable: Any) -> bool:
-        # What stock says of a variable that it was not built with, it may say.
-        key = self._var_key(variable) if hasattr(variable, "_unique_id") else None  # type: ignore[attr-defined]
-        return key in self._index_dict and super()._fuses(grad, variable)
 
     def _deduplicate_sparse_grad(self, grads: Any) -> Any:
         return grads  # the op sums, and so does update_step
@@ -143,7 +165,7 @@ class _Fused2(_Fused, TrainsTables2):
         rest = list(grads_and_vars)
         # Stock's next step after its updates are the moving averages of the same variables.
         if not self.use_ema:
-            rest = self._update_together(rest, self.learning_rate)
+            rest = update_together(self, rest, self.learning_rate)
         return super()._internal_apply_gradients(rest)  # type: ignore[misc]
 
     def update_step(self, gradient: Any, variable: Any) -> None:
@@ -153,8 +175,8 @@ class _Fused2(_Fused, TrainsTables2):
             gradient: The gradient.
             variable: Its variable.
         """
-        if self._fuses(gradient, variable):
-            self._update_fused([(gradient, variable)], self.learning_rate)
+        if fuses(self, gradient, variable):
+            _update_fused(self, [(gradient, variable)], self.learning_rate)
         else:
             super().update_step(_with_distinct_rows(gradient), variable)  # type: ignore[misc]
 
@@ -178,7 +200,7 @@ def _fused_class(stock: Any) -> Any:
 
     {_NOTES[stock.__name__]}
     """
-    mixin = _Fused3 if hasattr(stock, "apply") else _Fused2
+    mixin = _Fused3 if is_of_keras_3(stock) else _Fused2
     attributes = {"__module__": f"{__package__}.optimizers", "__doc__": doc}
     return type(stock.__name__, (mixin, stock), attributes)
 
