@@ -181,8 +181,10 @@ def test_columns_in_a_scope():
     assert got.ops[KEYS_OP] == 1
 
 
-@pytest.mark.parametrize("partitions", [None, 2])
-def test_a_column_in_stocks_input_layer(partitions):
+@pytest.mark.parametrize(
+    ("fusions", "partitions"), [(["v3", "v1"], None), ([True, "v3", "v1"], None), ([True, "v3"], 2)]
+)
+def test_a_column_in_stocks_input_layer(fusions, partitions):
     stock = embeddings(TRAINED)
     ours = [
         fe.feature_column.embedding_column(
@@ -192,12 +194,41 @@ def test_a_column_in_stocks_input_layer(partitions):
             initializer=column.initializer,
             do_fusion=do_fusion,
         )
-        for column, do_fusion in zip(stock, [True, "v3", "v1", True] * 3, strict=False)
+        for column, do_fusion in zip(stock, fusions * 6, strict=False)
     ]
     want = cases.train(input_layer(tf1.feature_column, stock), partitions=partitions)
     got = cases.train(input_layer(tf1.feature_column, ours), partitions=partitions)
     cases.assert_same_training(got, want)
-    assert got.ops[KEYS_OP] == sum(column.do_fusion != "v1" for column in ours)
+    num_single = sum(column.do_fusion == "v3" for column in ours)
+    assert got.ops[KEYS_OP] == (1 if True in fusions else num_single)
+
+
+def test_a_layer_that_is_handed_over_has_stocks_names():
+    stock = embeddings(TRAINED)
+    ours = [fe.feature_column.embedding_column(*stock[0][:2], do_fusion=True), *stock[1:]]
+
+    def layer(columns):
+        with tf.Graph().as_default() as graph:
+            to_vars, to_tensors = {}, {}
+            tf1.feature_column.input_layer(
+                features(),
+                iter(columns),
+                ["mine"],
+                cols_to_vars=to_vars,
+                cols_to_output_tensors=to_tensors,
+            )
+            names = {
+                column.name: [v.name for v in variables] for column, variables in to_vars.items()
+            }
+            shapes = {column.name: tensor.shape.as_list() for column, tensor in to_tensors.items()}
+            mine = [v.name for v in tf1.get_collection("mine")]
+            return set(to_vars), names, shapes, mine, [op.type for op in graph.get_operations()]
+
+    (got_columns, *got, ops), (_, *want, stock_ops) = layer(ours), layer(stock)
+    assert got == want
+    assert got_columns == set(ours)
+    assert ops.count(KEYS_OP) == 1
+    assert KEYS_OP not in stock_ops
 
 
 def test_a_column_whose_fusion_was_removed():
@@ -291,7 +322,7 @@ def test_keys_of_a_table_are_made_by_the_same_op():
             keys = [sorted(session.run(table.export()).keys) for table in tables]
             results.append((session.run(result).tolist(), keys))
             num_ops = [op.type for op in graph.get_operations()].count(KEYS_OP)
-            assert num_ops == (1 if do_group else 2)
+            assert num_ops == 1  # stock's layer hands over
     assert results[0] == results[1]
 
 

@@ -20,7 +20,7 @@ from fused_embedding.columns.groups import (
     columns_of_layer,
     looked_up_together,
 )
-from fused_embedding.columns.input_layer import input_layer
+from fused_embedding.columns.input_layer import instead_of_stock
 from fused_embedding.columns.linear_model import names_of_sums, pending_sum
 
 # Whether the sum of a column of a linear model is to be done with those of the others.
@@ -44,30 +44,10 @@ def replacements(switch: Switch) -> list[Replacement]:
 
 
 def _input_layer(switch: Switch, stock: Callable[..., Any]) -> Callable[..., Any]:
-    def replaced(
-        features: Any,
-        feature_columns: Any,
-        weight_collections: Any = None,
-        trainable: bool = True,
-        cols_to_vars: Any = None,
-        scope: Any = None,
-        cols_to_output_tensors: Any = None,
-        from_template: bool = False,
-    ) -> Any:
-        filled = {"cols_to_vars": cols_to_vars, "cols_to_output_tensors": cols_to_output_tensors}
-        call = {
-            "weight_collections": weight_collections,
-            "trainable": trainable,
-            "scope": scope,
-            "from_template": from_template,
-        }
-        return switch.run(
-            "input_layer",
-            lambda: input_layer(features, feature_columns, call, filled, merges=False),
-            lambda: stock(features, feature_columns, **call, **filled),
-        )
+    def choose(_: list[Any], ours: Callable[[], Any], stocks: Callable[[], Any]) -> Any:
+        return switch.run("input_layer", ours, stocks)
 
-    return replaced
+    return instead_of_stock(stock, choose, merges=False)
 
 
 def _call_of_model(switch: Switch, stock: Callable[..., Any]) -> Callable[..., Any]:

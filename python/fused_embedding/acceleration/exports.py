@@ -10,9 +10,9 @@ from typing import Any
 from tensorflow.python.saved_model import builder_impl
 from tensorflow.python.saved_model import save as save_lib
 
-from fused_embedding.acceleration.records import ACCELERATED
 from fused_embedding.acceleration.replacements import Replacement
 from fused_embedding.ops import raw_ops
+from fused_embedding.ops.path_notes import ACCELERATED
 
 
 def replacements() -> list[Replacement]:

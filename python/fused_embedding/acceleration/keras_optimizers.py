@@ -1,4 +1,4 @@
-"""The optimizers of Keras 2 and 3: the sparse updates of all ordinary variables of a step in one op.
+"""The optimizers of Keras 2 and 3: the sparse updates of all variables of a step in one op.
 
 The one method is replaced in which an optimizer updates all variables of a step. Most of Keras's
 updates are not those of rows: they are left, or replaced with optimizers="lazy".

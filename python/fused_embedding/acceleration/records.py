@@ -7,10 +7,7 @@ from typing import NamedTuple
 
 from absl import logging
 
-from fused_embedding.ops.path_notes import noted
-
-# Of ops that are ours because of fe.accelerate, and not because the program says so.
-ACCELERATED = "_fe_accelerated"
+from fused_embedding.ops.path_notes import ACCELERATED, noted
 
 
 class Record(NamedTuple):

@@ -49,9 +49,20 @@ class _Replaced(NamedTuple):
 
 
 class Installation:
-    """Replacements in effect."""
+    """Replacements in effect.
+
+    Raises:
+        RuntimeError: If TensorFlow lacks one of the attributes. Then nothing is replaced.
+    """
 
     def __init__(self, replacements: Sequence[Replacement], dispatches: Sequence[Dispatch]):
+        missing = [r for r in replacements if not hasattr(r.owner, r.name)]
+        if missing:
+            names = ", ".join(f"{r.name} in {r.owner.__name__}" for r in missing)
+            raise RuntimeError(
+                f"TensorFlow {tf.__version__} has no {names}, which fe.accelerate replaces; use "
+                "TensorFlow 2.15 to 2.21, or name the fused functions: docs/feature_columns.md"
+            )
         self._replaced = [_replace(replacement) for replacement in replacements]
         self._targets = [
             tf.experimental.dispatch_for_api(api, types)(_once(target))

@@ -9,6 +9,7 @@ import tensorflow as tf
 from fused_embedding.columns import fused_column
 from fused_embedding.columns.fused_column import DoFusion, fuse
 from fused_embedding.columns.group_scope import in_scope
+from fused_embedding.columns.handover import hand_over
 from fused_embedding.columns.input_layer import input_layer as tf_input_layer
 from fused_embedding.columns.keyed_column import (
     EmbeddingVariableCategoricalColumn,
@@ -159,7 +160,7 @@ def embedding_column(
             return [with_table(column, initializer, do_fusion)]
         return [fuse(column, do_fusion)]
 
-    return in_scope(make, do_fusion)[0]
+    return hand_over(in_scope(make, do_fusion))[0]
 
 
 def shared_embedding_columns(
@@ -305,7 +306,7 @@ def _make_shared(
             return make_shared(make_stock, categorical_columns, initializer, do_fusion)
         return [fuse(column, do_fusion) for column in make_stock(categorical_columns)]
 
-    return in_scope(make, do_fusion)
+    return hand_over(in_scope(make, do_fusion))
 
 
 @traced_as_written

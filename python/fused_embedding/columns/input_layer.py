@@ -6,6 +6,7 @@ concatenated: then the columns are looked up together. Names, collections, the o
 everything about other columns are stock's.
 """
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -135,3 +136,49 @@ def _stock_input_layer(outputs: Outputs) -> Callable[..., tf.Tensor]:
         array_ops=outputs,
         _verify_static_batch_size_equality=verify_batch_sizes,
     )
+
+
+def instead_of_stock(
+    stock: Callable[..., tf.Tensor],
+    choose: Callable[[list[Any], Callable[[], tf.Tensor], Callable[[], tf.Tensor]], tf.Tensor],
+    *,
+    merges: bool = True,
+) -> Callable[..., tf.Tensor]:
+    """A function for the place of stock's inside `input_layer`, which chooses at each call.
+
+    Args:
+        stock: What is in that place.
+        choose: Calls the second argument for our layer, or the third for stock's; the first are the
+            columns.
+        merges: See `run_group`.
+
+    Returns:
+        A function with stock's signature.
+    """
+
+    @functools.wraps(stock)
+    def internal_input_layer(
+        features: Any,
+        feature_columns: Any,
+        weight_collections: Any = None,
+        trainable: bool = True,
+        cols_to_vars: Any = None,
+        scope: Any = None,
+        cols_to_output_tensors: Any = None,
+        from_template: bool = False,
+    ) -> tf.Tensor:
+        columns = fc_v1._normalize_feature_columns(feature_columns)
+        call = {
+            "weight_collections": weight_collections,
+            "trainable": trainable,
+            "scope": scope,
+            "from_template": from_template,
+        }
+        filled = {"cols_to_vars": cols_to_vars, "cols_to_output_tensors": cols_to_output_tensors}
+        return choose(
+            columns,
+            lambda: input_layer(features, columns, call, filled, merges=merges),
+            lambda: stock(features, columns, **call, **filled),
+        )
+
+    return internal_input_layer

@@ -2,6 +2,10 @@
 
 python -m fused_embedding run PROGRAM.py [ARGUMENT ...] runs PROGRAM.py with DeepRec's names
 installed and TensorFlow 2 behavior disabled; `import tensorflow` is tensorflow.compat.v1 there.
+
+python -m fused_embedding run --accelerate PROGRAM.py [ARGUMENT ...] runs any program of stock
+TensorFlow as `python PROGRAM.py` does, under fe.accelerate(). At the end it says on standard error
+what was replaced and what was left. --accelerate=lazy also replaces optimizers with other numbers.
 """
 
 import ast
@@ -19,8 +23,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from fused_embedding.acceleration.api import accelerate
+from fused_embedding.acceleration.switch import Optimizers
 from fused_embedding.compat import deeprec, deeprec_absent
 
+_ACCELERATE: dict[str, Optimizers] = {"--accelerate": "equal", "--accelerate=lazy": "lazy"}
 _KERAS_SWITCH = "TF_USE_LEGACY_KERAS"
 # Packages that mean what they say by `import tensorflow`, wherever they are installed.
 _LIBRARIES = ("fused_embedding", "keras", "tensorflow", "tensorflow_estimator", "tf_keras")
@@ -31,22 +38,46 @@ def main(argv: Sequence[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         print(__doc__)
         return 0 if argv else 2
-    if not Path(argv[0]).is_file():
-        sys.exit(f"there is no program {argv[0]!r}; give the path of a Python file")
-    _run_with_keras_2(Path(argv[0]))
-    _warn_of_kv_handles(Path(argv[0]))
+    if argv[0] in _ACCELERATE:
+        _run_accelerated(argv[1:], _ACCELERATE[argv[0]])
+        return 0
+    program = _program(argv)
+    _run_with_keras_2(program)
+    _warn_of_kv_handles(program)
     tf.compat.v1.disable_v2_behavior()
-    before = sys.argv, sys.path[0]
-    sys.argv, sys.path[0] = list(argv), str(Path(argv[0]).resolve().parent)
     try:
         with deeprec.install(), tensorflow_is_v1():
-            runpy.run_path(argv[0], run_name="__main__")
+            _run(argv)
     except Exception as error:
         _add_advice(error)
         raise
+    return 0
+
+
+def _program(argv: Sequence[str]) -> Path:
+    if not argv or not Path(argv[0]).is_file():
+        given = repr(argv[0]) if argv else "without a name"
+        sys.exit(f"there is no program {given}; give the path of a Python file")
+    return Path(argv[0])
+
+
+def _run(argv: Sequence[str]) -> None:
+    """Runs a program with its arguments, as `python` does."""
+    before = sys.argv, sys.path[0]
+    sys.argv, sys.path[0] = list(argv), str(Path(argv[0]).resolve().parent)
+    try:
+        runpy.run_path(argv[0], run_name="__main__")
     finally:
         sys.argv, sys.path[0] = before
-    return 0
+
+
+def _run_accelerated(argv: Sequence[str], optimizers: Optimizers) -> None:
+    _program(argv)
+    with accelerate(optimizers=optimizers) as acceleration:
+        try:
+            _run(argv)
+        finally:  # a program may end by sys.exit
+            print(f"fe.accelerate:\n{acceleration}", file=sys.stderr)
 
 
 def _add_advice(error: Exception) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 REASON = "_fe_reason"
+ACCELERATED = "_fe_accelerated"  # of ops that are ours because of fe.accelerate
 CHECK = "_fe_check"  # of the conditionals of a checked lookup, and of its calls of Python
 
 
