@@ -78,7 +78,7 @@ def _has_part_in(switch: Switch, optimizer: Any, pairs: list[tuple[Any, Any]]) -
     if switch.records is None or not is_sparse:
         return False
     left = reason_for_stock_update() or _reason_to_leave(switch, optimizer, pairs)
-    switch.records.add(f"{type(optimizer).__name__} of Keras", left)
+    switch.note(f"{type(optimizer).__name__} of Keras", left)
     return left is None
 
 

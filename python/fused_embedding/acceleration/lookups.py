@@ -34,14 +34,15 @@ def _run(
     if _is_ours.get() or _has_tables(params):
         return NotImplemented
     if is_fast:
-        left = "allow_fast_lookup=True has a gradient of its own"
-        return switch.leave(kind, left, NotImplemented)
+        switch.note(kind, "allow_fast_lookup=True has a gradient of its own")
+        return NotImplemented
     token = _is_ours.set(True)
     try:
         return switch.run(kind, ours, lambda: NotImplemented)
     except (TypeError, ValueError, NotImplementedError) as error:
         # Stock does it, or has an error of its own.
-        return switch.leave(kind, f"the fused ops do not take it: {error}", NotImplemented)
+        switch.note(kind, f"the fused ops do not take it: {error}")
+        return NotImplemented
     finally:
         _is_ours.reset(token)
 

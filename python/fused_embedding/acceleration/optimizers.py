@@ -94,7 +94,7 @@ def _has_part_in(switch: Switch, cls: type, optimizer: Any, variable: Any) -> bo
     if switch.records is None:
         return False
     left = _reason_to_leave(switch, cls, optimizer, variable)
-    switch.records.add(type(optimizer).__name__, left)
+    switch.note(type(optimizer).__name__, left)
     return left is None
 
 

@@ -1,13 +1,12 @@
 """Whether `fe.accelerate` is on, and the choice between stock's function and ours for one call."""
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from fused_embedding.acceleration.contexts import reason_for_stock
 from fused_embedding.acceleration.records import Records, marked_as_accelerated
 
 Optimizers = Literal["equal", "lazy"]
-T = TypeVar("T")
 
 
 class Switch:
@@ -22,11 +21,11 @@ class Switch:
         self.records: Records | None = None
         self.optimizers: Optimizers = "equal"
 
-    def leave(self, kind: str, why: str, result: T) -> T:
-        """Notes that a call was left to stock, and returns the result."""
-        if self.records is not None:
-            self.records.add(kind, why)
-        return result
+    def note(self, kind: str, left: str | None = None) -> None:
+        """Counts a call: left to stock for a reason, or replaced."""
+        records = self.records  # another thread may end it
+        if records is not None:
+            records.add(kind, left)
 
     def run(self, kind: str, ours: Callable[[], Any], stock: Callable[[], Any]) -> Any:
         """Calls our function where it is on and has a part, else stock's.
@@ -43,8 +42,9 @@ class Switch:
             return stock()
         left = reason_for_stock()
         if left is not None:
-            return self.leave(kind, left, stock())
+            self.note(kind, left)
+            return stock()
         with marked_as_accelerated():
             result = ours()
-        self.records.add(kind)
+        self.note(kind)
         return result
