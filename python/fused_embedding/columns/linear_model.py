@@ -16,7 +16,7 @@ from tensorflow.python.feature_column import feature_column as fc_v1
 from fused_embedding.columns.fused_column import (
     DoFusion,
     ids_of_column,
-    resolve_fusion,
+    version_over_variable,
     with_globals,
     with_lookups,
 )
@@ -38,7 +38,7 @@ def linear_model_for(do_fusion: DoFusion) -> Callable[..., tf.Tensor]:
     Returns:
         The function.
     """
-    version = resolve_fusion(do_fusion)
+    version = version_over_variable(do_fusion)
     if version is None:
         return fc_v1.linear_model
     names_of_call: dict[str, Any] = {}
@@ -47,7 +47,7 @@ def linear_model_for(do_fusion: DoFusion) -> Callable[..., tf.Tensor]:
         names_of_call["math_ops"] = _Sums()
         names_of_call["_verify_static_batch_size_equality"] = verify_batch_sizes
     else:
-        sum_of_column = with_lookups(fc_v1._create_categorical_column_weighted_sum, do_fusion)
+        sum_of_column = with_lookups(fc_v1._create_categorical_column_weighted_sum, version)
     weighted_sum = with_globals(
         fc_v1._create_weighted_sum, _create_categorical_column_weighted_sum=sum_of_column
     )

@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from fused_embedding.columns.fused_column import is_embedding_column, resolve_fusion
+from fused_embedding.columns.fused_column import is_embedding_column, version_of
 from fused_embedding.columns.keyed_column import categorical_column_of_table
 from fused_embedding.lookup.fusion_check import FusionCheck
-from fused_embedding.ops.path_notes import CHECK, REASON
+from fused_embedding.ops.disabled import is_disabled, why_disabled
+from fused_embedding.ops.path_notes import CHECK, REASON, STOCK
 
 _PATH_OF_OP = {
     "FusedEmbeddingSparsePostLookUp": "v1",
@@ -130,7 +131,8 @@ def _of_columns(columns: list[Any]) -> Iterator[Lookup]:
 
 def _group(column: Any) -> Any:
     """What columns of one op in `fe.feature_column.input_layer` have in common; None: no op."""
-    if isinstance(_version(column), FusionCheck):
+    is_turned_off = is_disabled("lookup") and not _has_embedding_variable(column)
+    if is_turned_off or isinstance(_version(column), FusionCheck):
         return None
     creator = getattr(column, "shared_embedding_column_creator", None)
     is_safe = getattr(creator, "_use_safe_embedding_lookup", None)
@@ -139,7 +141,7 @@ def _group(column: Any) -> Any:
 
 
 def _version(column: Any) -> Any:
-    return resolve_fusion(getattr(column, "do_fusion", None))
+    return version_of(column) if hasattr(column, "do_fusion") else None
 
 
 def _has_embedding_variable(column: Any) -> bool:
@@ -150,6 +152,8 @@ def _path_of_column(column: Any) -> tuple[str, str]:
     version = _version(column)
     if version is None:
         return "stock", "its do_fusion is not set"
+    if version == "stock":
+        return version, why_disabled("lookup")
     if isinstance(version, FusionCheck):
         return "check", version.describe()
     if version != "v3":
@@ -182,16 +186,20 @@ def _called(node: Any) -> Iterator[str]:
 def _lookup_of(node: Any, nodes: dict[str, Any]) -> Lookup | None:
     """The lookup whose last op `node` is."""
     name = node.name.rpartition("/")[0] or node.name
-    reason, check = _note(node, REASON), _note(node, CHECK)
+    noted_reason, check = _note(node, REASON), _note(node, CHECK)
     path = _PATH_OF_OP.get(node.op)
     if path == "v3":
         return Lookup(name, path, node.attr["num_columns"].i, "one op can do it")
     if path is not None:
-        return Lookup(name, path, 1, reason or f'"{path}" was asked for')
+        return Lookup(name, path, 1, noted_reason or f'"{path}" was asked for')
     if node.op in ("If", "StatelessIf") and check:
         return Lookup(name, "check", 1, check)
+    if STOCK in node.attr:
+        return Lookup(name, "stock", 1, _note(node, STOCK))
     if _ends_stock_lookup(node, nodes):
-        return Lookup(name, "stock", 1, reason or "it is called as a function of stock TensorFlow")
+        return Lookup(
+            name, "stock", 1, noted_reason or "it is called as a function of stock TensorFlow"
+        )
     return None
 
 

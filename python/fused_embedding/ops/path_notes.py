@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 REASON = "_fe_reason"
+STOCK = "_fe_stock"  # of the last op of a lookup that FE_DISABLE has stock's ops do
 CHECK = "_fe_check"  # of the conditionals of a checked lookup, and of its calls of Python
 
 
