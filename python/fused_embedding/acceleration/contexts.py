@@ -6,6 +6,7 @@ import tensorflow as tf
 from tensorflow.python.saved_model import save_context
 
 from fused_embedding.ops import cuda
+from fused_embedding.ops.disabled import is_disabled, why_disabled
 from fused_embedding.ops.tf_private import GraphOrParentsInXlaContext, could_possibly_record
 from fused_embedding.variable import estimator_mode
 
@@ -16,15 +17,21 @@ def reason_for_stock() -> str | None:
     What is saved has to run in a server without this package: a SavedModel, the graph of an
     Estimator in mode PREDICT, a function that no gradient tape watches, which may be saved later.
     """
+    if is_disabled("lookup"):
+        return why_disabled("lookup")
     if estimator_mode.calling_for() == "infer":
         return "an Estimator calls it for mode PREDICT, which it exports"
     if _is_in_function() and not could_possibly_record():
         return "it is in a tf.function without a gradient tape, which may be saved"
-    return reason_for_stock_update()
+    return _reason_of_context()
 
 
 def reason_for_stock_update() -> str | None:
     """The same for an update by an optimizer, of which no gradient is taken."""
+    return why_disabled("apply") if is_disabled("apply") else _reason_of_context()
+
+
+def _reason_of_context() -> str | None:
     if save_context.in_save_context():
         return "it is part of a SavedModel"
     if tf.distribute.has_strategy():

@@ -104,8 +104,9 @@ def _reason_to_leave(switch: Switch, cls: type, optimizer: Any, variable: Any) -
         other = "_finish"
     if other is not None:
         return f"it overrides {other} of {cls.__name__}"
-    if not can_update(variable):
-        return f"the op has no kernel where a variable is, on {variable.device}"
     if cls in _UNEQUAL and switch.optimizers != "lazy":
         return _UNEQUAL[cls]
-    return reason_for_stock_update()
+    of_context = reason_for_stock_update()
+    if of_context is None and not can_update(variable):
+        return f"the op has no kernel where a variable is, on {variable.device}"
+    return of_context

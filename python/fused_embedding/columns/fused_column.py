@@ -28,6 +28,8 @@ from fused_embedding.lookup.names import ids_name, lookups_of_column
 from fused_embedding.lookup.options import make_options
 from fused_embedding.lookup.run import BEST, LOOKUPS, run_group, run_lookup
 from fused_embedding.lookup.tables import as_shards
+from fused_embedding.ops.disabled import is_disabled, why_disabled
+from fused_embedding.ops.path_notes import noted
 
 # Stock's under tf.compat.v1, whose name is ours while fe.compat.deeprec is installed.
 shared_embedding_columns = fc_v2.shared_embedding_columns
@@ -73,6 +75,21 @@ def version_over_table(do_fusion: DoFusion) -> Literal["v1", "v2", "v3"]:
     return version
 
 
+def version_over_variable(
+    do_fusion: DoFusion,
+) -> Literal["v1", "v2", "v3", "stock"] | FusionCheck | None:
+    """`resolve_fusion` for ordinary tables: "stock" if FE_DISABLE has turned the lookup off."""
+    version = resolve_fusion(do_fusion)
+    return "stock" if version is not None and is_disabled("lookup") else version
+
+
+def version_of(column: Any) -> Literal["v1", "v2", "v3", "stock"] | FusionCheck | None:
+    """The version that looks up an embedding column with `do_fusion`."""
+    if column.has_embedding_variable:
+        return version_over_table(column.do_fusion)
+    return version_over_variable(column.do_fusion)
+
+
 def fuse(column: Any, do_fusion: DoFusion) -> Any:
     """Returns a stock embedding column with `do_fusion`; other columns, and None, as they are."""
     if resolve_fusion(do_fusion) is None or type(column) not in _FUSED:
@@ -110,21 +127,22 @@ def _names_in(code: types.CodeType) -> set[str]:
     return set(code.co_names).union(*inner)
 
 
-def with_lookups(function: Callable, do_fusion: DoFusion) -> Callable:
-    """`function` of TensorFlow, of a column, with the lookups that `do_fusion` asks for.
+def with_lookups(function: Callable, version: Any) -> Callable:
+    """`function` of TensorFlow, of a column, with the lookups of a version.
 
     Args:
         function: Of a private module; its first argument is a column.
-        do_fusion: The user's.
+        version: See `version_over_variable`.
 
     Returns:
         A function of the same arguments.
     """
-    version = resolve_fusion(do_fusion)
     if version is None:
         return function
     lookups: Any
-    if isinstance(version, FusionCheck):
+    if version == "stock":
+        lookups = _StockLookups()
+    elif isinstance(version, FusionCheck):
         lookups = _CheckedLookups(version)
     else:
         lookups = _FusedLookups(version)
@@ -253,6 +271,17 @@ class _CheckedLookups:
         return checked_lookup(self._check, params, sp_ids, sp_weights, options, name)
 
 
+class _StockLookups:
+    """Like `_FusedLookups`, but calls stock's functions. Notes that FE_DISABLE is the reason."""
+
+    def __getattr__(self, name: str) -> Callable[..., tf.Tensor]:
+        def lookup(*args: Any, **kwargs: Any) -> tf.Tensor:
+            with noted(why_disabled("lookup")):
+                return getattr(fc_v2.embedding_ops, name)(*args, **kwargs)
+
+        return lookup
+
+
 def _fields(stock: Any) -> Any:
     """The namedtuple of a stock column's fields, `do_fusion` and `group`.
 
@@ -273,7 +302,7 @@ class FusedEmbeddingColumn(
 
     def _get_dense_tensor_internal_helper(self, *args: Any) -> tf.Tensor:
         stock = fc_v2.EmbeddingColumn._get_dense_tensor_internal_helper
-        return with_lookups(stock, self.do_fusion)(self, *args)
+        return with_lookups(stock, version_of(self))(self, *args)
 
     @classmethod
     def from_config(cls, config: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
@@ -291,7 +320,7 @@ class FusedSharedEmbeddingColumn(
 
     def _get_dense_tensor_internal(self, *args: Any) -> tf.Tensor:
         stock = fc_v2.SharedEmbeddingColumn._get_dense_tensor_internal
-        return with_lookups(stock, self.do_fusion)(self, *args)
+        return with_lookups(stock, version_of(self))(self, *args)
 
 
 class FusedSharedEmbeddingColumnV1(
@@ -303,7 +332,7 @@ class FusedSharedEmbeddingColumnV1(
 
     def _get_dense_tensor_internal(self, *args: Any, **kwargs: Any) -> tf.Tensor:
         stock = fc_v1._SharedEmbeddingColumn._get_dense_tensor_internal
-        return with_lookups(stock, self.do_fusion)(self, *args, **kwargs)
+        return with_lookups(stock, version_of(self))(self, *args, **kwargs)
 
 
 _FUSED = {

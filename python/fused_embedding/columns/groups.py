@@ -13,10 +13,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from fused_embedding.columns.raw_features import with_raw_features
+from fused_embedding.columns.raw_features import make_ragged_features_sparse, with_raw_features
 from fused_embedding.lookup.fusion_check import as_check
 from fused_embedding.lookup.group import Column
 from fused_embedding.lookup.run import run_group
+from fused_embedding.ops.disabled import is_disabled
 from fused_embedding.variable.inference import inference
 
 
@@ -54,6 +55,15 @@ def recording() -> Recording:
     return _recording.get()
 
 
+def is_turned_off(column: Any) -> bool:
+    """Whether FE_DISABLE has stock TensorFlow look up a column with `do_fusion`.
+
+    Args:
+        column: A column with `do_fusion`.
+    """
+    return is_disabled("lookup") and not column.has_embedding_variable
+
+
 def group_of(column: Any) -> str | None:
     """Name of the group that a feature column is looked up with; None: it is in none.
 
@@ -63,7 +73,9 @@ def group_of(column: Any) -> str | None:
     Returns:
         The name.
     """
-    return column.group if getattr(column, "do_fusion", None) == "v3" else None
+    if getattr(column, "do_fusion", None) != "v3" or is_turned_off(column):
+        return None
+    return column.group
 
 
 def mode_of_keras(state_manager: Any, training: Any) -> contextlib.AbstractContextManager[Any]:
@@ -97,6 +109,9 @@ def unwrapped(column: Any) -> Any:
 
 def _with_raw_features(column: Any, *call: Any) -> Any:
     """An equal column, which gets its features as they are where one op can make ids of them."""
+    if is_turned_off(column):
+        make_ragged_features_sparse(call[0])
+        return column
     is_fused = bool(column.do_fusion) and as_check(column.do_fusion) is None
     is_one_op = recording() is not Recording.NONE or column.do_fusion in (True, "v3")
     if not (is_fused and is_one_op):
@@ -105,7 +120,13 @@ def _with_raw_features(column: Any, *call: Any) -> Any:
 
 
 class RecordsItsGroup:
-    """A column of `tf.compat.v1` with `group`."""
+    """A column of `tf.compat.v1` with `group`.
+
+    Attributes:
+        has_embedding_variable: Whether its table is an EmbeddingVariable.
+    """
+
+    has_embedding_variable = False
 
     def _get_dense_tensor(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         is_left_out = recording() is Recording.GROUPS and group_of(self) is None

@@ -11,6 +11,7 @@ from typing import Any
 from tensorflow.python.feature_column import feature_column as fc_v1
 
 from fused_embedding.columns.input_layer import instead_of_stock
+from fused_embedding.ops.disabled import is_disabled
 
 
 def _ask_for_best(columns: list[Any]) -> bool:
@@ -18,7 +19,7 @@ def _ask_for_best(columns: list[Any]) -> bool:
 
 
 def _choose(columns: list[Any], ours: Callable[[], Any], stock: Callable[[], Any]) -> Any:
-    return ours() if _ask_for_best(columns) else stock()
+    return ours() if _ask_for_best(columns) and not is_disabled("lookup") else stock()
 
 
 @functools.cache

@@ -260,6 +260,8 @@ class _ModeOfKeras:
 class EmbeddingVariableColumn(_ModeOfKeras, FusedEmbeddingColumn):
     """See `fused_embedding.feature_column.embedding_column`."""
 
+    has_embedding_variable = True
+
     def _make_table(self, trainable: bool, collections: Any = None, name: str = _VARIABLE) -> Any:
         return make_table(
             categorical_column_of_table(self.categorical_column),
@@ -300,6 +302,8 @@ class EmbeddingVariableColumn(_ModeOfKeras, FusedEmbeddingColumn):
 
 class SharedEmbeddingVariableColumnV1(FusedSharedEmbeddingColumnV1):
     """See `fused_embedding.feature_column.shared_embedding_columns`."""
+
+    has_embedding_variable = True
 
     def _get_dense_tensor_internal(
         self, inputs: Any, weight_collections: Any = None, trainable: Any = None
@@ -366,6 +370,8 @@ class _TableCreator(fc_v2.SharedEmbeddingColumnCreator):
 @serialization.register_feature_column
 class SharedEmbeddingVariableColumn(_ModeOfKeras, FusedSharedEmbeddingColumn):
     """See `fused_embedding.feature_column.shared_embeddings`."""
+
+    has_embedding_variable = True
 
 
 _WITH_TABLE = {

@@ -16,7 +16,7 @@ from tensorflow.python.feature_column import feature_column as fc_v1
 from fused_embedding.columns.fused_column import (
     DoFusion,
     ids_of_column,
-    resolve_fusion,
+    version_over_variable,
     with_globals,
     with_lookups,
 )
@@ -41,7 +41,7 @@ def linear_model_for(do_fusion: DoFusion) -> Callable[..., tf.Tensor]:
     Returns:
         The function.
     """
-    version = resolve_fusion(do_fusion)
+    version = version_over_variable(do_fusion)
     if version is None:
         return fc_v1.linear_model
     names_of_call: dict[str, Any] = {}
@@ -49,7 +49,7 @@ def linear_model_for(do_fusion: DoFusion) -> Callable[..., tf.Tensor]:
         sum_of_column: Callable = pending_sum
         names_of_call = names_of_sums()
     else:
-        sum_of_column = with_lookups(_stock_sum_of_column, do_fusion)
+        sum_of_column = with_lookups(_stock_sum_of_column, version)
     weighted_sum = with_globals(
         fc_v1._create_weighted_sum, _create_categorical_column_weighted_sum=sum_of_column
     )

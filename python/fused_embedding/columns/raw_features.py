@@ -204,3 +204,15 @@ def with_raw_features(categorical: Any, cache: Any, *state_manager: Any) -> Any:
     if is_weighted:
         weights = categorical._transform_weight_tensor(batch.get(categorical.weight_feature_key))
     return _Answering(categorical, ids, weights)
+
+
+def make_ragged_features_sparse(cache: Any) -> None:
+    """Converts the ragged features of a call, which stock's columns do not take.
+
+    Args:
+        cache: The `_LazyBuilder` or `FeatureTransformationCache` of the call.
+    """
+    features = cache._features  # a copy of the user's
+    for key, feature in features.items():
+        if isinstance(feature, tf.RaggedTensor):
+            features[key] = feature.to_sparse()

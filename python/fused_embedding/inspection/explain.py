@@ -1,15 +1,17 @@
 """`fe.explain`: which lookup takes which path, and why."""
 
+import collections
 import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from fused_embedding.columns.fused_column import is_embedding_column, resolve_fusion
+from fused_embedding.columns.fused_column import is_embedding_column, version_of
 from fused_embedding.columns.keyed_column import categorical_column_of_table
 from fused_embedding.lookup.fusion_check import FusionCheck
-from fused_embedding.ops.path_notes import CHECK, REASON
+from fused_embedding.ops.disabled import is_disabled, why_disabled
+from fused_embedding.ops.path_notes import ACCELERATED, CHECK, REASON, STOCK
 
 _PATH_OF_OP = {
     "FusedEmbeddingSparsePostLookUp": "v1",
@@ -24,6 +26,11 @@ _BETWEEN = (
     *("Cast", "DynamicPartition", "DynamicStitch", "Gather", "GatherV2", "Identity"),
     *("Maximum", "Mul", "ParallelDynamicStitch", "RealDiv", "Reshape", "ResourceGather", "Unique"),
 )
+
+
+# Stock's ops for a sparse update of one variable.
+_STOCK_UPDATES = ("ResourceSparseApply", "SparseApply")
+_ONE_OP = "one line has one op do all, fe.accelerate() or an optimizer of fe.train"
 
 
 class Lookup(NamedTuple):
@@ -43,14 +50,25 @@ class Lookup(NamedTuple):
 
 
 class Explanation(list[Lookup]):
-    """The lookups; as a string, a table of them."""
+    """The lookups; as a string, a table of them, and what stock's optimizers do beside it.
+
+    Attributes:
+        stock_updates: Stock's ops for sparse updates by type, and how many a graph has.
+    """
+
+    def __init__(self, lookups: Iterable[Lookup] = (), stock_updates: dict[str, int] | None = None):
+        super().__init__(lookups)
+        self.stock_updates = stock_updates or {}
 
     def __str__(self) -> str:
         rows = [("lookup", "path", "columns", "why")]
         rows += [(o.name, o.path, str(o.num_columns), o.why) for o in self]
         widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        return "\n".join(lines if self else ["no sparse embedding lookup was found"])
+        lines = lines if self else ["no sparse embedding lookup was found"]
+        for op, count in self.stock_updates.items():
+            lines.append(f"{count} sparse updates by {op}, one each: {_ONE_OP}")
+        return "\n".join(lines)
 
 
 def explain(graph_or_columns: Any) -> Explanation:
@@ -80,7 +98,8 @@ def explain(graph_or_columns: Any) -> Explanation:
     """
     definition = _graph_def(graph_or_columns)
     if definition is not None:
-        explanation = Explanation(_of_graph(definition))
+        bodies = list(_bodies(definition))
+        explanation = Explanation(_lookups(bodies), _stock_updates(bodies))
     else:
         explanation = Explanation(_of_columns(_columns(graph_or_columns)))
     print(explanation)
@@ -130,7 +149,8 @@ def _of_columns(columns: list[Any]) -> Iterator[Lookup]:
 
 def _group(column: Any) -> Any:
     """What columns of one op in `fe.feature_column.input_layer` have in common; None: no op."""
-    if isinstance(_version(column), FusionCheck):
+    is_turned_off = is_disabled("lookup") and not _has_embedding_variable(column)
+    if is_turned_off or isinstance(_version(column), FusionCheck):
         return None
     creator = getattr(column, "shared_embedding_column_creator", None)
     is_safe = getattr(creator, "_use_safe_embedding_lookup", None)
@@ -139,7 +159,7 @@ def _group(column: Any) -> Any:
 
 
 def _version(column: Any) -> Any:
-    return resolve_fusion(getattr(column, "do_fusion", None))
+    return version_of(column) if hasattr(column, "do_fusion") else None
 
 
 def _has_embedding_variable(column: Any) -> bool:
@@ -150,6 +170,8 @@ def _path_of_column(column: Any) -> tuple[str, str]:
     version = _version(column)
     if version is None:
         return "stock", "its do_fusion is not set"
+    if version == "stock":
+        return version, why_disabled("lookup")
     if isinstance(version, FusionCheck):
         return "check", version.describe()
     if version != "v3":
@@ -157,19 +179,31 @@ def _path_of_column(column: Any) -> tuple[str, str]:
     return "v3", "v2 if its table is divided into shards or in another task"
 
 
-def _of_graph(definition: tf.compat.v1.GraphDef) -> Iterator[Lookup]:
+def _bodies(definition: tf.compat.v1.GraphDef) -> Iterator[dict[str, Any]]:
+    """The nodes by name, of a graph and of each function that it calls."""
     functions = {f.signature.name: f.node_def for f in definition.library.function}
     waiting, seen = [definition.node], set()
     while waiting:
         nodes = {node.name: node for node in waiting.pop(0)}
+        yield nodes
         for node in nodes.values():
-            lookup = _lookup_of(node, nodes)
-            if lookup is not None:
-                yield lookup
             for name in () if CHECK in node.attr else _called(node):
                 if name in functions and name not in seen:
                     seen.add(name)
                     waiting.append(functions[name])
+
+
+def _lookups(bodies: Iterable[dict[str, Any]]) -> Iterator[Lookup]:
+    for nodes in bodies:
+        for node in nodes.values():
+            lookup = _lookup_of(node, nodes)
+            if lookup is not None:
+                yield lookup
+
+
+def _stock_updates(bodies: Iterable[dict[str, Any]]) -> dict[str, int]:
+    ops = (node.op for nodes in bodies for node in nodes.values())
+    return dict(collections.Counter(op for op in ops if op.startswith(_STOCK_UPDATES)))
 
 
 def _called(node: Any) -> Iterator[str]:
@@ -182,17 +216,25 @@ def _called(node: Any) -> Iterator[str]:
 def _lookup_of(node: Any, nodes: dict[str, Any]) -> Lookup | None:
     """The lookup whose last op `node` is."""
     name = node.name.rpartition("/")[0] or node.name
-    reason, check = _note(node, REASON), _note(node, CHECK)
+    noted_reason, check = _note(node, REASON), _note(node, CHECK)
     path = _PATH_OF_OP.get(node.op)
     if path == "v3":
-        return Lookup(name, path, node.attr["num_columns"].i, "one op can do it")
+        return Lookup(name, path, node.attr["num_columns"].i, _why_v3(node))
     if path is not None:
-        return Lookup(name, path, 1, reason or f'"{path}" was asked for')
+        return Lookup(name, path, 1, noted_reason or f'"{path}" was asked for')
     if node.op in ("If", "StatelessIf") and check:
         return Lookup(name, "check", 1, check)
+    if STOCK in node.attr:
+        return Lookup(name, "stock", 1, _note(node, STOCK))
     if _ends_stock_lookup(node, nodes):
-        return Lookup(name, "stock", 1, reason or "it is called as a function of stock TensorFlow")
+        return Lookup(
+            name, "stock", 1, noted_reason or "it is called as a function of stock TensorFlow"
+        )
     return None
+
+
+def _why_v3(node: Any) -> str:
+    return "fe.accelerate() replaced stock's" if ACCELERATED in node.attr else "one op can do it"
 
 
 def _note(node: Any, attribute: str) -> str:

@@ -21,6 +21,7 @@ from fused_embedding.keras.table_training import (
     keras_of,
     register,
 )
+from fused_embedding.ops.disabled import is_disabled
 from fused_embedding.ops.tf_private import GraphOrParentsInXlaContext
 from fused_embedding.train.sparse_apply import SparseUpdate, apply_sparse_gradients, can_update
 
@@ -35,8 +36,11 @@ def _is_compiled_by_xla() -> bool:
 
 
 def _with_distinct_rows(grad: Any) -> Any:
-    """A gradient whose repeated rows are summed; with TensorFlow's ops, for what ours cannot do."""
-    if not isinstance(grad, tf.IndexedSlices):
+    """A gradient whose repeated rows are summed; with TensorFlow's ops, for what ours cannot do.
+
+    While FE_DISABLE has "apply", stock gets the gradient as it is.
+    """
+    if not isinstance(grad, tf.IndexedSlices) or is_disabled("apply"):
         return grad
     if _is_compiled_by_xla() and grad.dense_shape is not None:
         return tf.convert_to_tensor(grad)  # the number of distinct rows would be unknown to XLA
@@ -55,6 +59,8 @@ class _Fused:
     def _clip_gradients(self, grads: list[Any]) -> list[Any]:
         if not (self.clipnorm or self.global_clipnorm or self.clipvalue):
             return grads
+        if is_disabled("apply"):
+            return super()._clip_gradients(grads)  # type: ignore[misc]
         # The norm of a gradient, and its largest value, are those of the sums.
         return clip_gradients(self, [_with_distinct_rows(grad) for grad in grads])
 
@@ -159,6 +165,8 @@ class _Fused2(_Fused, TrainsTables2):
     learning_rate: Any
 
     def _deduplicate_sparse_grad(self, grads: Any) -> Any:
+        if is_disabled("apply"):
+            return super()._deduplicate_sparse_grad(grads)  # type: ignore[misc]
         return grads  # the op sums, and so does update_step
 
     def _internal_apply_gradients(self, grads_and_vars: Any) -> Any:

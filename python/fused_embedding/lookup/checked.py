@@ -11,6 +11,7 @@ from fused_embedding.lookup.ids import as_sparse_ids
 from fused_embedding.lookup.options import LookupOptions
 from fused_embedding.lookup.run import run_lookup
 from fused_embedding.lookup.tables import EmbeddingVariableShard, as_shards
+from fused_embedding.ops.disabled import is_disabled
 from fused_embedding.ops.path_notes import CHECK, noted
 from fused_embedding.ops.tf_private import cond_v2
 from fused_embedding.variable.inference import is_inference
@@ -61,7 +62,7 @@ def checked_lookup(
         return _stock_lookup(tables, ids, weights, options)
 
     with tf.compat.v1.name_scope(name, "checked_embedding_lookup") as scope:
-        if is_inference():
+        if is_inference() or is_disabled("lookup"):
             return fused(sources)
         monitor = monitor_of(shards[0].owner, scope.rstrip("/"), check)
         return _Check(monitor, sources, fused, stock).run()

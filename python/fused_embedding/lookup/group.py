@@ -9,9 +9,11 @@ from fused_embedding.lookup.feature_ids import FeatureIds, make_ids
 from fused_embedding.lookup.ids import SparseIds
 from fused_embedding.lookup.names import column_name, table_name
 from fused_embedding.lookup.options import LookupOptions
+from fused_embedding.lookup.stock_lookup import is_stock
 from fused_embedding.lookup.tables import AnyShard, EmbeddingVariableShard, Shard
 from fused_embedding.ops import raw_ops
 from fused_embedding.ops.control_flow import branch_gradients
+from fused_embedding.ops.disabled import why_disabled
 from fused_embedding.ops.placement import is_in_another_task, lacks_kernels
 from fused_embedding.ops.tf_private import colocate_with, variable_accessed
 from fused_embedding.variable.reads import global_step_value
@@ -67,6 +69,8 @@ def obstacle(column: Column) -> str | None:
         The reason, in words for users; None if one op can do it.
     """
     shards, _, options = column
+    if is_stock(shards):
+        return why_disabled("lookup")
     if len(shards) != 1:
         return f"its table is divided into {len(shards)} shards"
     if options.rows_end_at_last_id:

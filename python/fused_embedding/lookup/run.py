@@ -17,6 +17,7 @@ from fused_embedding.lookup.group import (
 from fused_embedding.lookup.ids import SparseIds, with_index_matrix
 from fused_embedding.lookup.options import LookupOptions
 from fused_embedding.lookup.pipelines import lookup_v1, lookup_v2
+from fused_embedding.lookup.stock_lookup import is_stock, lookup_stock
 from fused_embedding.lookup.tables import AnyShard, EmbeddingVariableShard
 from fused_embedding.ops.path_notes import noted
 from fused_embedding.ops.placement import beside_hash_tables
@@ -87,7 +88,12 @@ def _of_embedding_variable(options: LookupOptions, shard: EmbeddingVariableShard
 def run_lookup(
     version: str, shards: list[AnyShard], ids: SparseIds, options: LookupOptions
 ) -> tf.Tensor:
-    """Runs a fused lookup of the given version and restores the ranks of its inputs."""
+    """Runs a fused lookup of the given version and restores the ranks of its inputs.
+
+    While FE_DISABLE has "lookup", stock's ops look up in ordinary tables, whatever the version is.
+    """
+    if is_stock(shards):
+        return restore_rank(lookup_stock(shards, ids, options), shards, ids)
     if not isinstance(shards[0], EmbeddingVariableShard):
         return restore_rank(LOOKUPS[version](shards, ids, options), shards, ids)
     options = _of_embedding_variable(options, shards[0])

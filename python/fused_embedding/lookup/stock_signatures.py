@@ -14,7 +14,8 @@ import tensorflow as tf
 from fused_embedding.lookup.ids import as_sparse_ids
 from fused_embedding.lookup.options import make_options
 from fused_embedding.lookup.run import BEST, run_lookup
-from fused_embedding.lookup.tables import as_shards
+from fused_embedding.lookup.tables import as_shards, has_embedding_variable
+from fused_embedding.ops.disabled import is_disabled, why_disabled
 from fused_embedding.ops.dtypes import UnsupportedDtypeError
 from fused_embedding.ops.path_notes import noted
 from fused_embedding.ops.tracing import traced_as_written
@@ -32,6 +33,11 @@ def _or_stock(fused: Callable[[], tf.Tensor], stock: Callable[[], tf.Tensor]) ->
         handed_to_stock[str(reason)] += 1
         with noted(str(reason)):
             return stock()
+
+
+def _is_turned_off(params: Any) -> bool:
+    """Whether stock's function is called with the user's arguments: FE_DISABLE says so."""
+    return is_disabled("lookup") and not has_embedding_variable(params)
 
 
 def _check_non_safe(sp_ids: Any, sp_weights: Any) -> None:
@@ -155,6 +161,22 @@ def embedding_lookup_sparse_v1(
         ValueError: For an unknown combiner or strategy.
         tf.errors.InvalidArgumentError: For decreasing rows and ids outside the table.
     """
+
+    def stock(name: str | None = None) -> tf.Tensor:
+        return tf.compat.v1.nn.embedding_lookup_sparse(
+            params,
+            sp_ids,
+            sp_weights,
+            partition_strategy=partition_strategy,
+            name=name,
+            combiner=combiner,
+            max_norm=max_norm,
+            allow_fast_lookup=allow_fast_lookup,
+        )
+
+    if _is_turned_off(params):
+        with noted(why_disabled("lookup")):
+            return stock(name)
     options = make_options(
         combiner,
         max_norm,
@@ -170,17 +192,6 @@ def embedding_lookup_sparse_v1(
         shards = as_shards(params, "params")
         ids = as_sparse_ids(sp_ids, sp_weights, "sp_ids", flatten_rows=False)
         return run_lookup(BEST, shards, ids, options)
-
-    def stock() -> tf.Tensor:
-        return tf.compat.v1.nn.embedding_lookup_sparse(
-            params,
-            sp_ids,
-            sp_weights,
-            partition_strategy=partition_strategy,
-            combiner=combiner,
-            max_norm=max_norm,
-            allow_fast_lookup=allow_fast_lookup,
-        )
 
     with tf.compat.v1.name_scope(name, "embedding_lookup_sparse"):
         return _or_stock(fused, stock)
@@ -266,6 +277,23 @@ def safe_embedding_lookup_sparse_v1(
         tf.errors.InvalidArgumentError: For ids outside the table, and an empty row with a negative
             `default_id`.
     """
+
+    def stock(name: str | None = None) -> tf.Tensor:
+        return tf.compat.v1.nn.safe_embedding_lookup_sparse(
+            embedding_weights,
+            sparse_ids,
+            sparse_weights,
+            combiner=combiner,
+            default_id=default_id,
+            name=name,
+            partition_strategy=partition_strategy,
+            max_norm=max_norm,
+            allow_fast_lookup=allow_fast_lookup,
+        )
+
+    if _is_turned_off(embedding_weights):
+        with noted(why_disabled("lookup")):
+            return stock(name)
     options = make_options(combiner, max_norm, default_id, partition_strategy=partition_strategy)
 
     def fused() -> tf.Tensor:
@@ -277,18 +305,6 @@ def safe_embedding_lookup_sparse_v1(
                 f"got {ids.weights.dtype.name}; cast them, or use a fused_* lookup"
             )
         return run_lookup(BEST, shards, ids, options)
-
-    def stock() -> tf.Tensor:
-        return tf.compat.v1.nn.safe_embedding_lookup_sparse(
-            embedding_weights,
-            sparse_ids,
-            sparse_weights,
-            combiner=combiner,
-            default_id=default_id,
-            partition_strategy=partition_strategy,
-            max_norm=max_norm,
-            allow_fast_lookup=allow_fast_lookup,
-        )
 
     with tf.compat.v1.name_scope(name, "embedding_lookup"):
         return _or_stock(fused, stock)

@@ -124,11 +124,25 @@ class Shard(NamedTuple):
         unique_idxs = None
         if not ids_are_unique:
             ids, unique_idxs, _ = raw_ops.UniqueWithCountsV3(input=ids)
-        rows = self.source.sparse_read(ids)
-        if self.source.shape.rank != 2:
-            dim = tf.reduce_prod(tf.shape(self.source)[1:])
-            rows = tf.reshape(rows, [tf.size(ids), dim])
+        rows = self.stock_rows(ids)
         return rows if unique_idxs is None else tf.gather(rows, unique_idxs)
+
+    def stock_rows(self, ids: tf.Tensor) -> tf.Tensor:
+        """Reads rows by TensorFlow's own op, on the shard's device.
+
+        Args:
+            ids: `[n]` row numbers in this shard.
+
+        Returns:
+            `[n, dim]` rows, flattened to one dimension each.
+        """
+        with colocate_with(self.owner):
+            is_variable = self.is_variable
+            rows = self.source.sparse_read(ids) if is_variable else tf.gather(self.source, ids)
+            if self.source.shape.rank == 2:
+                return rows
+            dim = tf.reduce_prod(tf.shape(self.source)[1:])
+            return tf.reshape(rows, [tf.size(ids), dim])
 
 
 class EmbeddingVariableShard(NamedTuple):
@@ -211,6 +225,20 @@ def _parts(params: Any) -> list[Any]:
     return [params]
 
 
+def has_embedding_variable(params: Any) -> bool:
+    """Whether a user's table is an EmbeddingVariable, or has partitions of one.
+
+    Args:
+        params: See `as_shards`.
+    """
+    return any(isinstance(_held(part), EmbeddingVariable) for part in _parts(params))
+
+
+def _held(part: Any) -> Any:
+    """The tf.Variable or EmbeddingVariable that a Keras 3 variable holds; else the part itself."""
+    return part.value if hasattr(part, "value") and not callable(part.value) else part
+
+
 def _with_handle(variable: Any) -> Any:
     """Converts a variable of a tf.distribute strategy to one that can be read through a handle.
 
@@ -231,8 +259,7 @@ def _with_handle(variable: Any) -> Any:
 
 
 def _shard(part: Any) -> AnyShard:
-    if hasattr(part, "value") and not callable(part.value):
-        part = part.value  # a Keras 3 variable holds a tf.Variable
+    part = _held(part)
     if isinstance(part, EmbeddingVariable):
         return EmbeddingVariableShard(part, part.inserts)
     if hasattr(part, "_cast_dtype"):

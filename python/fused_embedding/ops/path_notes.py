@@ -7,6 +7,7 @@ import tensorflow as tf
 
 REASON = "_fe_reason"
 ACCELERATED = "_fe_accelerated"  # of ops that are ours because of fe.accelerate
+STOCK = "_fe_stock"  # of the last op of a lookup that FE_DISABLE has stock's ops do
 CHECK = "_fe_check"  # of the conditionals of a checked lookup, and of its calls of Python
 
 

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from fused_embedding.ops.mix64 import MULTIPLIERS, mix64
+
 _GAMMA = 0x9E3779B97F4A7C15  # 2^64 / golden ratio
-_MULTIPLIERS = (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53)
 _MASK = 2**64 - 1
 _TWO_SIGMA_MASS = 0.9544997361036416  # of a normal distribution
 _DEBUG_MODULUS = 100000
@@ -30,26 +31,8 @@ class Initializer(NamedTuple):
     seed: int
 
 
-def mix64(x: tf.Tensor) -> tf.Tensor:
-    """MurmurHash3's finaliser.
-
-    Args:
-        x: uint64 of any shape.
-
-    Returns:
-        uint64 of its shape. Source: `Mix64` of tf_ops/core/base/hash.h.
-    """
-    for multiplier in _MULTIPLIERS:
-        x = _xor_shift(x) * tf.constant(multiplier, tf.uint64)
-    return _xor_shift(x)
-
-
-def _xor_shift(x: tf.Tensor) -> tf.Tensor:
-    return tf.bitwise.bitwise_xor(x, tf.bitwise.right_shift(x, tf.constant(33, tf.uint64)))
-
-
 def _mix64_of_int(x: int) -> int:
-    for multiplier in _MULTIPLIERS:
+    for multiplier in MULTIPLIERS:
         x = ((x ^ (x >> 33)) * multiplier) & _MASK
     return x ^ (x >> 33)
 

@@ -5,13 +5,12 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from fused_embedding.serving.first_values import mix64
+from fused_embedding.lookup.stock_parts import Combining, Pairs, flat_rows, is_valid, partitioned
 from fused_embedding.serving.served_table import ServedTable
 from fused_embedding.serving.stock_keys import column_keys
 
 # Inputs that say how often and when keys occur, which only training counts.
 UNREAD_INPUTS = ("counts", "step")
-_DEEPREC_BUCKETS = 1000  # of the strategy mod_ev
 
 
 class Call(NamedTuple):
@@ -37,95 +36,6 @@ def _as_str(value: Any) -> Any:
     return [_as_str(element) for element in value] if isinstance(value, list) else value
 
 
-class Pairs(NamedTuple):
-    """Ids of a batch.
-
-    Attributes:
-        ids: `[m]` int64.
-        row_ids: `[m]` int64 row of each, in any order.
-        weights: `[m]`; None: all 1.
-    """
-
-    ids: tf.Tensor
-    row_ids: tf.Tensor
-    weights: tf.Tensor | None
-
-    def where(self, keep: tf.Tensor) -> "Pairs":
-        """Those of which `keep` `[m]` is true."""
-        kept = tf.where(keep)[:, 0]
-        return Pairs(*(None if part is None else tf.gather(part, kept) for part in self))
-
-    def is_row_empty(self, num_rows: tf.Tensor) -> tf.Tensor:
-        """`[num_rows]`: whether a row has no pair."""
-        ones = tf.ones_like(self.row_ids)
-        return tf.equal(tf.math.unsorted_segment_sum(ones, self.row_ids, num_rows), 0)
-
-    def filled(self, is_row_empty: tf.Tensor, default_id: int, weight: float = 1.0) -> "Pairs":
-        """With a pair for each empty row, which come last."""
-        rows = tf.where(is_row_empty)[:, 0]
-        weights = self.weights
-        if weights is not None:
-            new = tf.fill(tf.shape(rows), tf.constant(weight, weights.dtype))
-            weights = tf.concat([weights, new], axis=0)
-        ids = tf.fill(tf.shape(rows), tf.constant(max(default_id, 0), tf.int64))
-        return Pairs(
-            tf.concat([self.ids, ids], axis=0), tf.concat([self.row_ids, rows], axis=0), weights
-        )
-
-
-class Combining(NamedTuple):
-    """How embeddings become one a row: attrs of the ops."""
-
-    combiner: str
-    max_norm: float
-
-    def __call__(
-        self,
-        embeddings: tf.Tensor,
-        positions: tf.Tensor | None,
-        row_ids: tf.Tensor,
-        weights: tf.Tensor | None,
-        num_rows: tf.Tensor,
-    ) -> tf.Tensor:
-        """Combines.
-
-        Args:
-            embeddings: `[u, dim]`.
-            positions: `[m]` row of `embeddings` of each pair; None: its own place.
-            row_ids: `[m]` int64 row of the result of each pair.
-            weights: `[m]`; None: all 1.
-            num_rows: Scalar.
-
-        Returns:
-            `[num_rows, dim]`; rows without pairs are zero.
-        """
-        dtype = embeddings.dtype
-        compute = tf.float64 if dtype == tf.float64 else tf.float32
-        rows = self._clipped(tf.cast(embeddings, compute))
-        if positions is not None:
-            rows = tf.gather(rows, positions)
-        if weights is None:
-            weights = tf.ones(tf.shape(row_ids), compute)
-        else:
-            weights = tf.cast(weights, compute)
-            rows *= weights[:, None]
-        total = tf.math.unsorted_segment_sum(rows, row_ids, num_rows)
-        if self.combiner != "sum":
-            is_mean = self.combiner == "mean"
-            terms = weights if is_mean else weights * weights
-            norm = tf.math.unsorted_segment_sum(terms, row_ids, num_rows)
-            norm = norm if is_mean else tf.sqrt(norm)
-            total = tf.math.divide_no_nan(total, norm[:, None])
-        return tf.cast(total, dtype)
-
-    def _clipped(self, rows: tf.Tensor) -> tf.Tensor:
-        if self.max_norm < 0:
-            return rows
-        norm = tf.norm(rows, axis=1, keepdims=True)
-        limit = tf.constant(self.max_norm, rows.dtype)
-        return rows * tf.where(norm > limit, limit / norm, tf.ones_like(norm))
-
-
 def _combining(call: Call) -> Combining:
     return Combining(call.attr("combiner"), call.attr("max_norm"))
 
@@ -134,23 +44,15 @@ def _num_rows(dense_shape: tf.Tensor) -> tf.Tensor:
     return tf.reduce_prod(dense_shape[:-1])
 
 
-def _flat_rows(rows: tf.Tensor) -> tf.Tensor:
-    """`[n, ...]` as `[n, dim]`, also without rows."""
-    if rows.shape.rank == 2:
-        return rows
-    shape = tf.shape(rows)
-    return tf.reshape(rows, tf.stack([shape[0], tf.reduce_prod(shape[1:])]))
-
-
 # --- Tables ---
 
 
 def _gather(call: Call) -> dict[str, Any]:
-    return {"rows": _flat_rows(tf.gather(call.inputs["params"], call.inputs["ids"]))}
+    return {"rows": flat_rows(tf.gather(call.inputs["params"], call.inputs["ids"]))}
 
 
 def _gather_from_variable(handle: tf.Tensor, ids: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    return _flat_rows(tf.raw_ops.ResourceGather(resource=handle, indices=ids, dtype=dtype))
+    return flat_rows(tf.raw_ops.ResourceGather(resource=handle, indices=ids, dtype=dtype))
 
 
 def _resource_gather(call: Call) -> dict[str, Any]:
@@ -173,7 +75,7 @@ def _prune_and_fill(call: Call) -> dict[str, Any]:
     pairs = Pairs(inputs["sp_values"], indices[:, 0], weights if is_weighted else None)
     columns = indices[:, 1]
     if call.attr("prune"):
-        keep = _is_valid(pairs, call.attr("prune_sparse_weights"))
+        keep = is_valid(pairs, call.attr("prune_sparse_weights"))
         pairs, columns = pairs.where(keep), tf.boolean_mask(columns, keep)
     is_row_empty = pairs.is_row_empty(_num_rows(inputs["sp_dense_shape"]))
     if call.attr("fill_empty_row"):
@@ -188,54 +90,14 @@ def _prune_and_fill(call: Call) -> dict[str, Any]:
     }
 
 
-def _is_valid(pairs: Pairs, looks_at_weights: bool) -> tf.Tensor:
-    keep = pairs.ids >= 0
-    if looks_at_weights and pairs.weights is not None:
-        keep &= pairs.weights > 0
-    return keep
-
-
 def _unique(call: Call) -> dict[str, Any]:
     unique = tf.unique_with_counts(call.inputs["input"], out_idx=call.attr("CounterType"))
     return {"unique_keys": unique.y, "unique_idxs": unique.idx, "unique_counts": unique.count}
 
 
-class Partition(NamedTuple):
-    """Ids by shard: for each its `positions` `[n_p]` in what was given, and its `ids` `[n_p]`."""
-
-    positions: list[tf.Tensor]
-    ids: list[tf.Tensor]
-
-
-def _partitioned(ids: tf.Tensor, shapes: Sequence[tf.Tensor], strategy: str) -> Partition:
-    """Sends ids to shards. One that no shard holds is an InvalidArgument of DynamicPartition."""
-    count = len(shapes)
-    local = ids
-    if strategy == "div":
-        ends = tf.cumsum(tf.stack([shape[0] for shape in shapes]))
-        shard = tf.searchsorted(ends, ids, side="right")
-        shard = tf.where(ids < 0, -1, shard)
-        starts = tf.concat([[0], ends], axis=0)
-        local = ids - tf.gather(starts, tf.maximum(shard, 0))
-    elif strategy == "hash" and count == 1:
-        shard = tf.zeros_like(ids)
-    elif strategy == "hash":
-        hashes = mix64(tf.bitcast(ids, tf.uint64))
-        shard = tf.math.floormod(hashes, tf.constant(count, tf.uint64))
-    elif strategy == "mod_ev":
-        shard = tf.math.floormod(tf.math.floormod(ids, _DEEPREC_BUCKETS), count)
-    else:
-        shard, local = tf.math.floormod(ids, count), ids // count
-    shard = tf.cast(shard, tf.int32)
-    places = tf.range(tf.size(ids))
-    return Partition(
-        tf.dynamic_partition(places, shard, count), tf.dynamic_partition(local, shard, count)
-    )
-
-
 def _partition(call: Call) -> dict[str, Any]:
     shapes, strategy = call.inputs["partition_shapes"], call.attr("partition_strategy")
-    partition = _partitioned(call.inputs["input"], shapes, strategy)
+    partition = partitioned(call.inputs["input"], shapes, strategy)
     permutation = [
         tf.stack([tf.fill(tf.shape(places), shard), tf.range(tf.size(places))], axis=1)
         for shard, places in enumerate(partition.positions)
@@ -289,7 +151,7 @@ def _pre_lookup(call: Call) -> dict[str, Any]:
         pairs = pairs.filled(is_row_empty, call.attr("default_id"), weight=0)
     kept = tf.stack([pairs.row_ids, pairs.weights], axis=1)
     shapes, strategy = inputs["partition_shapes"], call.attr("partition_strategy")
-    partition = _partitioned(pairs.ids, shapes, strategy)
+    partition = partitioned(pairs.ids, shapes, strategy)
     flags = tf.concat([is_row_empty, is_valid], axis=0)
     return {
         "partitioned_values": partition.ids,
@@ -339,7 +201,7 @@ def _column(
     num_rows = _num_rows(inputs["sp_dense_shapes"][i])
     combining = Combining(call.attr("combiners")[i], call.attr("max_norms")[i])
     if call.attr("prune"):
-        pairs = pairs.where(_is_valid(pairs, looks_at_weights=combining.combiner != "sum"))
+        pairs = pairs.where(is_valid(pairs, looks_at_weights=combining.combiner != "sum"))
     default_id = call.attr("default_ids")[i]
     if call.attr("fill_empty_row") and default_id >= 0:
         pairs = pairs.filled(pairs.is_row_empty(num_rows), default_id)
@@ -355,7 +217,7 @@ def _row_ids(indices: tf.Tensor, nnz: tf.Tensor) -> tf.Tensor:
 
 def _group_of_tensors(call: Call) -> dict[str, Any]:
     def reader(table: tf.Tensor) -> Callable[[tf.Tensor], tf.Tensor]:
-        return lambda ids: _flat_rows(tf.gather(table, ids))
+        return lambda ids: flat_rows(tf.gather(table, ids))
 
     return _group(call, [reader(table) for table in call.inputs["tables"]])
 

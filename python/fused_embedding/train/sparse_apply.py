@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from fused_embedding.ops import raw_ops
+from fused_embedding.ops.disabled import is_disabled
 from fused_embedding.ops.placement import is_on_gpu, lacks_kernels
 from fused_embedding.ops.tf_private import colocate_with
 from fused_embedding.train.apply import pack_hyperparameters
@@ -28,7 +29,12 @@ class SparseUpdate(NamedTuple):
 
 
 def can_update(variable: Any) -> bool:
-    """Whether the op has kernels where a variable is; reference variables have none on a GPU."""
+    """Whether the op updates a variable: it has kernels there, and FE_DISABLE does not forbid it.
+
+    Reference variables have no kernels on a GPU.
+    """
+    if is_disabled("apply"):
+        return False
     device = variable.device or ""
     if is_on_gpu(device):
         return not (_is_reference(variable) or lacks_kernels(device))
