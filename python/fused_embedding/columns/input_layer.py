@@ -13,8 +13,9 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.feature_column import feature_column as fc_v1
 
-from fused_embedding.columns.fused_column import fuse, with_globals
+from fused_embedding.columns.fused_column import fuse
 from fused_embedding.columns.groups import Recording, recording_lookups
+from fused_embedding.columns.stock_functions import with_globals
 from fused_embedding.lookup.group import Column
 from fused_embedding.lookup.run import run_group, run_group_side_by_side
 
