@@ -179,8 +179,27 @@ def columns_table(records: list[dict]) -> str:
     return "\n".join(lines)
 
 
+def rows_table(records: list[dict]) -> str:
+    """Returns the table of one user and many items."""
+    lines = ["### One user and many items: `rows=` of `input_layer`", ""]
+    head = ["columns of user + item", "items", "threads", "step", "`rows=` ms"]
+    names = {"stock": "stock", "expanded": "ours without `rows=`", "rows_again": "itself"}
+    lines += markdown.head([*head, *(f"over {name}" for name in names.values())])
+    for record in records:
+        axes = record["axes"]
+        size = [f"{axes['user_columns']} + {axes['item_columns']}", str(axes["items"])]
+        for cell in record["cells"]:
+            ours = cell["systems"]["rows"]
+            row = [*size, str(axes["threads"]), markdown.PHASES[cell["phase"]]]
+            row.append(markdown.milliseconds(ours))
+            row += [markdown.speedup(ours["speedup_over"][name]) for name in names]
+            lines.append(markdown.row(row))
+    return "\n".join(lines)
+
+
 _TABLES: dict[str, Callable[[list[dict]], str]] = {
     "columns": columns_table,
+    "rows": rows_table,
     "one_table": one_table_table,
     "sweep": sweep_table,
     "serving": serving_table,

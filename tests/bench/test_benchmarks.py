@@ -385,6 +385,17 @@ def test_an_input_layer_is_compared_with_stocks(tmp_path, feature):
     assert f"| {feature} | 2 x 8 | 1 |" in dense_reports.columns_table([record])
 
 
+@pytest.mark.slow
+def test_rows_of_one_user_are_compared_with_expanded_features(tmp_path):
+    arguments = ["--user_columns=3", "--item_columns=2", "--long=1", "--length=4", "--items=5"]
+    arguments += ["--buckets=50", "--dim=4", "--rounds=2", "--block=2", "--threads=1"]
+    record, _ = run_module("columns.user_rows", tmp_path, *arguments)
+    assert [cell["phase"] for cell in record["cells"]] == ["forward", "gradient"]
+    for cell in record["cells"]:
+        assert list(cell["systems"]) == ["stock", "expanded", "rows", "rows_again"]
+    assert "| 3 + 2 | 5 | 1 | forward |" in dense_reports.rows_table([record])
+
+
 def test_a_peer_that_is_not_there_is_named(tmp_path):
     arguments = ["--workload=tiny", "--peer=fbgem", f"--output={tmp_path}"]
     done = processes.run_module("benchmarks.harness.run", *arguments, cwd=ROOT)

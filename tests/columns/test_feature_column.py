@@ -11,7 +11,7 @@ from tensorflow.python.feature_column import serialization  # its public name is
 
 import fused_embedding as fe
 from cases import columns as cases
-from fused_embedding.columns import api, fused_column
+from fused_embedding.columns import api, stock_functions
 
 tf1 = tf.compat.v1
 fc = tf.feature_column
@@ -303,7 +303,7 @@ def test_shared_columns_need_a_graph_as_stock_does(name):
 
 def test_a_tensorflow_of_another_shape_is_named():
     with pytest.raises(RuntimeError, match=r"has no embedding_ops in .*; use TensorFlow 2.15"):
-        fused_column.with_globals(embedding, embedding_ops=None)
+        stock_functions.with_globals(embedding, embedding_ops=None)
 
 
 def test_examples_of_the_docstrings():

@@ -14,7 +14,7 @@ from tensorflow.python.feature_column import feature_column_v2 as fc_v2
 
 from fused_embedding.acceleration.replacements import Replacement
 from fused_embedding.acceleration.switch import Switch
-from fused_embedding.columns.fused_column import fuse, with_globals
+from fused_embedding.columns.fused_column import fuse
 from fused_embedding.columns.groups import (
     StateManagerOfOriginals,
     columns_of_layer,
@@ -22,6 +22,7 @@ from fused_embedding.columns.groups import (
 )
 from fused_embedding.columns.input_layer import instead_of_stock
 from fused_embedding.columns.linear_model import names_of_sums, pending_sum
+from fused_embedding.columns.stock_functions import with_globals
 
 # Whether the sum of a column of a linear model is to be done with those of the others.
 _sums_are_pending = contextvars.ContextVar("sums_are_pending", default=False)

@@ -317,6 +317,8 @@ def input_layer(
     trainable: bool = True,
     cols_to_vars: dict[Any, Any] | None = None,
     cols_to_output_tensors: dict[Any, Any] | None = None,
+    *,
+    rows: Mapping[Any, Any] | None = None,
 ) -> tf.Tensor:
     """The dense inputs of feature columns, in a `tf.compat.v1` graph, with one lookup op.
 
@@ -334,14 +336,24 @@ def input_layer(
         trainable: Whether the variables are added to TRAINABLE_VARIABLES.
         cols_to_vars: If given, filled with each column's list of variables.
         cols_to_output_tensors: If given, filled with each column's tensor.
+        rows: Columns with smaller batches of their own, such as the features of one user who sees
+            200 items: an index `[num_items]` int32 or int64 by feature key, or by column. Row i of
+            the result has row `index[i]` of the column, as of tf.gather, and the table is read once
+            for each row of the column's batch. The features of a column have the same index. Pass
+            the same tensor for the columns of one batch.
 
     Returns:
-        `[num_rows, width]` float32, columns in the order of their names.
+        `[num_rows, width]` float32, columns in the order of their names; num_rows is that of the
+        columns without an index, and the length of each index.
 
     Raises:
-        ValueError: If a column is not dense.
+        ValueError: If a column is not dense, a key of `rows` is no feature or column of the layer,
+            the features of a column have different indices, or an index is not of rank 1.
+        TypeError: If `rows` is not a mapping, or an index is not a dense tensor of integers.
+        tf.errors.InvalidArgumentError: If an index is outside the rows of its column, when the
+            graph runs; the message has the names of the features.
 
-    Source: `tf.compat.v1.feature_column.input_layer`.
+    Source: `tf.compat.v1.feature_column.input_layer`; `rows` is ours.
 
     >>> user = tf.feature_column.categorical_column_with_hash_bucket("user", 1000)
     >>> with tf.Graph().as_default():
@@ -350,10 +362,22 @@ def input_layer(
     ...     inputs = fe.feature_column.input_layer(features, columns)
     >>> inputs.shape
     TensorShape([2, 4])
+
+    Two users, three items:
+
+    >>> item = tf.feature_column.categorical_column_with_hash_bucket("item", 1000)
+    >>> with tf.Graph().as_default():
+    ...     features["item"] = tf.constant([["tea"], ["jam"], ["tea"]])
+    ...     features["user"] = tf.constant([["ann"], ["bob"]])
+    ...     columns = [tf.feature_column.embedding_column(c, 4) for c in (user, item)]
+    ...     index = tf.constant([0, 0, 1])  # ann sees two of them
+    ...     inputs = fe.feature_column.input_layer(features, columns, rows={"user": index})
+    >>> inputs.shape
+    TensorShape([3, 8])
     """
     filled = {"cols_to_vars": cols_to_vars, "cols_to_output_tensors": cols_to_output_tensors}
     call = {"weight_collections": weight_collections, "trainable": trainable}
-    return tf_input_layer(features, feature_columns, call, filled)
+    return tf_input_layer(features, feature_columns, call, filled, rows)
 
 
 @traced_as_written

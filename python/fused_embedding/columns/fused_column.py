@@ -3,11 +3,9 @@
 This room imports private TensorFlow modules for feature columns: the column classes and the layers
 under `input_layer` and `linear_model` have no public name. All of them call the lookup as
 `embedding_ops.<function>`. `with_globals` gives one method of one column another meaning of that
-name, so TensorFlow keeps making the variables, collections, names and checkpoint entries, nothing
-of it is copied or patched, and no other thread or column can notice.
+name, so TensorFlow keeps making the variables, collections, names and checkpoint entries.
 """
 
-import types
 from collections import namedtuple
 from collections.abc import Callable
 from typing import Any, Literal, cast
@@ -17,7 +15,14 @@ from tensorflow.python.feature_column import feature_column as fc_v1
 from tensorflow.python.feature_column import feature_column_v2 as fc_v2
 from tensorflow.python.feature_column import serialization
 
-from fused_embedding.columns.groups import LooksUpItsGroup, Recording, RecordsItsGroup, recording
+from fused_embedding.columns.groups import (
+    LooksUpItsGroup,
+    Recording,
+    RecordsItsGroup,
+    recording,
+    sequence_of_stock,
+)
+from fused_embedding.columns.stock_functions import with_globals
 from fused_embedding.lookup import deeprec_signatures
 from fused_embedding.lookup.checked import checked_lookup
 from fused_embedding.lookup.feature_ids import FeatureIds
@@ -102,31 +107,6 @@ def is_embedding_column(column: Any) -> bool:
     return isinstance(column, tuple(_FUSED))
 
 
-def with_globals(function: Callable, **names: Any) -> Callable:
-    """A copy of `function`, and of the functions in it, for which `names` mean something else."""
-    missing = names.keys() - _names_in(function.__code__)
-    if missing:
-        raise RuntimeError(
-            f"TensorFlow {tf.__version__} has no {', '.join(missing)} in {function.__qualname__}, "
-            "which do_fusion needs; use TensorFlow 2.15 to 2.21 or do_fusion=None"
-        )
-    copy = types.FunctionType(
-        function.__code__,
-        {**function.__globals__, **names},
-        function.__name__,
-        function.__defaults__,
-        function.__closure__,
-    )
-    copy.__kwdefaults__ = function.__kwdefaults__
-    return copy
-
-
-def _names_in(code: types.CodeType) -> set[str]:
-    """The global names that a function and the functions inside it use."""
-    inner = [_names_in(c) for c in code.co_consts if isinstance(c, types.CodeType)]
-    return set(code.co_names).union(*inner)
-
-
 def with_lookups(function: Callable, version: Any) -> Callable:
     """`function` of TensorFlow, of a column, with the lookups of a version.
 
@@ -197,22 +177,25 @@ def ids_of_column(sp_ids: Any, sp_weights: Any) -> Any:
     return sp_ids._replace(weights=weights, name=ids_name("sp_ids"))
 
 
-def _recorded(params: Any, sp_ids: Any, sp_weights: Any, *, is_safe: bool, **how: Any) -> Any:
-    """A `Column`; the result for ids of another rank, which is reshaped."""
-    ids = ids_of_column(sp_ids, sp_weights)
+def _column(params: Any, sp_ids: Any, sp_weights: Any, *, is_safe: bool, **how: Any) -> Column:
     options = make_options(
         how["combiner"], how["max_norm"], None, prune=is_safe, fill_empty_row=is_safe
     )
-    column = Column(as_shards(params, "params"), ids, options)
-    if ids.leading_shape is None or recording() is Recording.ALL:
+    return Column(as_shards(params, "params"), ids_of_column(sp_ids, sp_weights), options)
+
+
+def _recorded(*args: Any, **how: Any) -> Any:
+    """A `Column`; the result for ids of another rank, which is reshaped."""
+    column = _column(*args, **how)
+    if column.ids.leading_shape is None or recording() is Recording.ALL:
         return column
-    return run_lookup("v3", *column)
+    return run_lookup(BEST, *column)
 
 
 def _of_feature(*args: Any, name: str, **how: Any) -> tf.Tensor:
     """The embeddings of a feature that one op makes ids of: a group of one column."""
     with tf.name_scope(name):
-        [embeddings] = run_group([_recorded(*args, **how)])
+        [embeddings] = run_group([_column(*args, **how)])
     return embeddings
 
 
@@ -304,6 +287,10 @@ class FusedEmbeddingColumn(
         stock = fc_v2.EmbeddingColumn._get_dense_tensor_internal_helper
         return with_lookups(stock, version_of(self))(self, *args)
 
+    def _get_sequence_dense_tensor(self, *args: Any, **kwargs: Any) -> Any:
+        stock = fc_v2.EmbeddingColumn._get_sequence_dense_tensor
+        return sequence_of_stock(stock, self, *args, **kwargs)
+
     @classmethod
     def from_config(cls, config: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         """The column of `get_config`, which may be older than groups."""
@@ -333,6 +320,10 @@ class FusedSharedEmbeddingColumnV1(
     def _get_dense_tensor_internal(self, *args: Any, **kwargs: Any) -> tf.Tensor:
         stock = fc_v1._SharedEmbeddingColumn._get_dense_tensor_internal
         return with_lookups(stock, version_of(self))(self, *args, **kwargs)
+
+    def _get_sequence_dense_tensor(self, *args: Any, **kwargs: Any) -> Any:
+        stock = fc_v1._SharedEmbeddingColumn._get_sequence_dense_tensor
+        return sequence_of_stock(stock, self, *args, **kwargs)
 
 
 _FUSED = {

@@ -8,12 +8,15 @@ import contextlib
 import contextvars
 import enum
 import weakref
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
-import tensorflow as tf
-
-from fused_embedding.columns.raw_features import make_ragged_features_sparse, with_raw_features
+from fused_embedding.columns.raw_features import (
+    make_ragged_features_sparse,
+    with_raw_features,
+    with_raw_sequences,
+)
+from fused_embedding.columns.sequences import with_lengths
 from fused_embedding.lookup.fusion_check import as_check
 from fused_embedding.lookup.group import Column
 from fused_embedding.lookup.run import run_group
@@ -107,16 +110,50 @@ def unwrapped(column: Any) -> Any:
     return getattr(column, "__wrapped__", column)
 
 
-def _with_raw_features(column: Any, *call: Any) -> Any:
-    """An equal column, which gets its features as they are where one op can make ids of them."""
+def is_looked_up_by_one_op(column: Any) -> bool:
+    """Whether a column asks for the lookup of a group, alone or with others.
+
+    Args:
+        column: Any column.
+    """
+    return getattr(column, "do_fusion", None) in (True, "v3")
+
+
+def _answering(column: Any, answering: Callable[..., Any], *call: Any) -> Any:
+    """An equal column, which gets its features as they are where one op can make ids of them.
+
+    Args:
+        column: A column with `do_fusion`.
+        answering: `with_raw_features` or `with_raw_sequences`.
+        *call: The cache of the call, and the state manager where there is one.
+    """
     if is_turned_off(column):
         make_ragged_features_sparse(call[0])
         return column
     is_fused = bool(column.do_fusion) and as_check(column.do_fusion) is None
-    is_one_op = recording() is not Recording.NONE or column.do_fusion in (True, "v3")
+    is_one_op = recording() is not Recording.NONE or is_looked_up_by_one_op(column)
     if not (is_fused and is_one_op):
         return column
-    return column._replace(categorical_column=with_raw_features(column.categorical_column, *call))
+    return column._replace(categorical_column=answering(column.categorical_column, *call))
+
+
+def sequence_of_stock(
+    stock: Callable[..., Any], column: Any, inputs: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """What a method of stock's columns returns, with ids that one op makes of the feature.
+
+    Args:
+        stock: `_get_sequence_dense_tensor` of a class.
+        column: A column of a subclass with `do_fusion`.
+        inputs: The `_LazyBuilder` of the call.
+        *args: More arguments of the method.
+        **kwargs: The same by name.
+
+    Returns:
+        A pair of `[num_rows, num_steps, dim]` and `[num_rows]` lengths.
+    """
+    column = _answering(column, with_raw_sequences, inputs)
+    return with_lengths(stock)(column, inputs, *args, **kwargs)
 
 
 class RecordsItsGroup:
@@ -132,7 +169,7 @@ class RecordsItsGroup:
         is_left_out = recording() is Recording.GROUPS and group_of(self) is None
         stop = recording_lookups(Recording.NONE) if is_left_out else contextlib.nullcontext()
         with stop:
-            column = _with_raw_features(self, inputs)
+            column = _answering(self, with_raw_features, inputs)
             stock: Any = super(RecordsItsGroup, column)
             return stock._get_dense_tensor(inputs, *args, **kwargs)
 
@@ -145,7 +182,7 @@ class LooksUpItsGroup(RecordsItsGroup):
     ) -> Any:
         """Returns what stock's method of this name returns."""
         if group_of(self) is None or recording() is not Recording.NONE:
-            column = _with_raw_features(self, transformation_cache, state_manager)
+            column = _answering(self, with_raw_features, transformation_cache, state_manager)
             stock: Any = super(LooksUpItsGroup, column)
             return stock.get_dense_tensor(transformation_cache, state_manager)
         call = (transformation_cache, state_manager, training)
@@ -156,9 +193,10 @@ class LooksUpItsGroup(RecordsItsGroup):
     ) -> Any:
         """Returns what stock's method of this name returns."""
         if group_of(self) is None or recording() is not Recording.NONE:
-            return super().get_sequence_dense_tensor(  # type: ignore[misc]
-                transformation_cache, state_manager
-            )
+            column = _answering(self, with_raw_sequences, transformation_cache, state_manager)
+            stock: Any = super(LooksUpItsGroup, column)
+            method = with_lengths(stock.get_sequence_dense_tensor.__func__)
+            return method(column, transformation_cache, state_manager)
         call = (transformation_cache, state_manager, training)
         return _look_up(self, "get_sequence_dense_tensor", call)
 
@@ -224,7 +262,7 @@ def looked_up_together(
     if (key, column) not in results:
         with recording_lookups(Recording.ALL):
             recorded = record(columns)
-        tensors = _run(recorded, merges)
+        tensors = looked_up(recorded, merges=merges)
         results.update(zip([(key, c) for c in columns], tensors, strict=True))
     return results[key, column]
 
@@ -248,12 +286,26 @@ def columns_of_layer(state_manager: Any) -> list[Any]:
     return [unwrapped(c) for c in getattr(layer, "_feature_columns", [])]
 
 
-def _run(recorded: list[Any], merges: bool) -> list[Any]:
-    """Recorded results of columns, a `Column` or the pair of one and the lengths, with tensors."""
-    pairs = [isinstance(result, tuple) and not isinstance(result, Column) for result in recorded]
-    lookups = [r.dense_tensor if pair else r for r, pair in zip(recorded, pairs, strict=True)]
-    tensors: list[tf.Tensor] = run_group(lookups, merges=merges)
-    return [
-        result._replace(dense_tensor=tensor) if pair else tensor
-        for result, pair, tensor in zip(recorded, pairs, tensors, strict=True)
-    ]
+def looked_up(recorded: Sequence[Any], *, merges: bool = True) -> list[Any]:
+    """Does the lookups of columns that were recorded, all together.
+
+    Args:
+        recorded: Of each column a `Column`, or the pair of one and the lengths of sequences; or
+            what a column returned that was not recorded.
+        merges: See `run_group`.
+
+    Returns:
+        The same with tensors in place of each `Column`.
+    """
+    pending = [getattr(result, "dense_tensor", result) for result in recorded]
+    lookups = [lookup for lookup in pending if isinstance(lookup, Column)]
+    tensors = iter(run_group(lookups, merges=merges))
+    results = []
+    for result, lookup in zip(recorded, pending, strict=True):
+        if not isinstance(lookup, Column):
+            results.append(result)
+        elif lookup is result:
+            results.append(next(tensors))
+        else:
+            results.append(result._replace(dense_tensor=next(tensors)))
+    return results

@@ -13,9 +13,12 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.feature_column import feature_column as fc_v1
 
-from fused_embedding.columns.fused_column import fuse, with_globals
+from fused_embedding.columns.fused_column import fuse
 from fused_embedding.columns.groups import Recording, recording_lookups
+from fused_embedding.columns.row_index import index_name, rows_of_columns
+from fused_embedding.columns.stock_functions import with_globals
 from fused_embedding.lookup.group import Column
+from fused_embedding.lookup.row_index import expanded
 from fused_embedding.lookup.run import run_group, run_group_side_by_side
 
 # Stock's, whatever fe.accelerate has in their places.
@@ -24,12 +27,26 @@ _stock_verify_batch_sizes = fc_v1._verify_static_batch_size_equality
 
 
 class Outputs:
-    """Outputs of columns, some yet to be looked up; input_layer takes it for `array_ops`."""
+    """Outputs of columns, some yet to be looked up; input_layer takes it for `array_ops`.
 
-    def __init__(self, needs_each: bool, *, merges: bool = True):
-        self._needs_each = needs_each
+    Args:
+        needs_each: Whether `tensor` is asked for the output of a column.
+        rows: The index of each column that has one; see `rows_of_columns`.
+        merges: See `run_group`.
+    """
+
+    def __init__(
+        self,
+        needs_each: bool,
+        rows: Mapping[Any, tf.Tensor] | None = None,
+        *,
+        merges: bool = True,
+    ):
+        self._rows = rows or {}
+        self._needs_each = needs_each or bool(rows)
         self._merges = merges
-        self.looked_up: list[tuple[Column, tf.Tensor]] = []
+        self._columns: list[Any] = []
+        self._finished: list[tuple[Any, tf.Tensor]] = []
 
     def shape(self, output: Any) -> Any:
         """tf.shape; of a column that is not looked up yet, what `reshape` ignores."""
@@ -39,17 +56,33 @@ class Outputs:
         """tf.reshape; a column that is not looked up yet already has its shape."""
         return output if isinstance(output, Column) else tf.reshape(output, shape)
 
+    def verify_batch_sizes(self, outputs: list[Any], columns: list[Any]) -> None:
+        """Stock's check, of columns without an index: those with one have batches of their own."""
+        self._columns = columns
+        kept = [i for i, column in enumerate(columns) if column not in self._rows]
+        verify_batch_sizes([outputs[i] for i in kept], [columns[i] for i in kept])
+
     def concat(self, outputs: list[Any], axis: int) -> tf.Tensor:
         """tf.concat, after the lookups of all columns together."""
-        columns = [output for output in outputs if isinstance(output, Column)]
-        if columns and len(columns) == len(outputs) and not self._needs_each:
-            return run_group_side_by_side(columns, merges=self._merges)
-        self.looked_up = list(zip(columns, run_group(columns, merges=self._merges), strict=True))
-        return tf.concat([self.tensor(output) for output in outputs], axis)
+        lookups = [output for output in outputs if isinstance(output, Column)]
+        if lookups and len(lookups) == len(outputs) and not self._needs_each:
+            return run_group_side_by_side(lookups, merges=self._merges)
+        looked_up = iter(run_group(lookups, merges=self._merges))
+        tensors = [next(looked_up) if isinstance(o, Column) else o for o in outputs]
+        tensors = self._expanded(tensors)
+        self._finished = list(zip(outputs, tensors, strict=True))
+        return tf.concat(tensors, axis)
+
+    def _expanded(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+        """The outputs of columns, with the rows that their indices select."""
+        if not self._rows:
+            return tensors
+        indices = [self._rows.get(column) for column in self._columns]
+        return expanded(tensors, indices, [index_name(column) for column in self._columns])
 
     def tensor(self, output: Any) -> Any:
-        """The result of what was to be looked up."""
-        return next((tensor for column, tensor in self.looked_up if column is output), output)
+        """The result of what was to be looked up, with the rows that the column's index selects."""
+        return next((tensor for given, tensor in self._finished if given is output), output)
 
 
 def verify_batch_sizes(outputs: list[Any], columns: list[Any]) -> None:
@@ -68,7 +101,7 @@ def input_layer(
     feature_columns: Iterable[Any],
     call: Mapping[str, Any],
     filled: Mapping[str, dict[Any, Any] | None],
-    recording: Recording = Recording.MATRICES,
+    rows: Mapping[Any, Any] | None = None,
     *,
     merges: bool = True,
 ) -> tf.Tensor:
@@ -79,29 +112,22 @@ def input_layer(
         feature_columns: Dense columns.
         call: Further arguments of stock's function inside input_layer.
         filled: `cols_to_vars` and `cols_to_output_tensors`.
-        recording: Which lookups to do in one op: those of all columns, or of columns in groups.
+        rows: The indices of columns with batches of their own, by feature key or column.
         merges: See `run_group`.
 
     Returns:
         `[num_rows, width]` float32, columns in the order of their names.
     """
     columns = fc_v1._normalize_feature_columns(feature_columns)
-    original = {column: column for column in columns}
-    if recording is Recording.MATRICES:
-        original = {fuse(column, "v3"): column for column in columns}
-    ours: dict[str, Any] = {name: None if given is None else {} for name, given in filled.items()}
-    outputs = Outputs(filled["cols_to_output_tensors"] is not None, merges=merges)
-    with recording_lookups(recording):
-        result = _stock_input_layer(outputs)(
-            features,
-            list(original),
-            **call,
-            **ours,
-        )
-    for name, given in filled.items():
-        if given is not None:
-            given.update({original[c]: outputs.tensor(value) for c, value in ours[name].items()})
-    return result
+    original = {fuse(column, "v3"): column for column in columns}
+    indices = rows_of_columns(rows, columns)
+    outputs = Outputs(
+        filled["cols_to_output_tensors"] is not None,
+        {fused: indices[column] for fused, column in original.items() if column in indices},
+        merges=merges,
+    )
+    with recording_lookups(Recording.MATRICES):
+        return _fill(outputs, features, original, filled, call)
 
 
 def input_layer_of_groups(
@@ -125,16 +151,46 @@ def input_layer_of_groups(
     Returns:
         `[num_rows, width]` float32, columns in the order of their names.
     """
+    columns = fc_v1._normalize_feature_columns(feature_columns)
     filled = {"cols_to_vars": cols_to_vars, "cols_to_output_tensors": cols_to_output_tensors}
+    outputs = Outputs(needs_each=cols_to_output_tensors is not None)
     call = {"weight_collections": weight_collections, "trainable": trainable}
-    return input_layer(features, feature_columns, call, filled, Recording.GROUPS)
+    with recording_lookups(Recording.GROUPS):
+        return _fill(outputs, features, {column: column for column in columns}, filled, call)
+
+
+def _fill(
+    outputs: Outputs,
+    features: Mapping[str, Any],
+    original: Mapping[Any, Any],
+    filled: Mapping[str, dict[Any, Any] | None],
+    call: Mapping[str, Any],
+) -> tf.Tensor:
+    """Runs stock's input_layer, and fills the user's dicts.
+
+    Args:
+        outputs: Stands for its `array_ops`.
+        features: Tensors and SparseTensors of a batch by feature key.
+        original: The user's column of each column that is run.
+        filled: `cols_to_vars` and `cols_to_output_tensors`, by the user's columns.
+        call: Stock's other arguments.
+
+    Returns:
+        `[num_rows, width]` float32.
+    """
+    ours: dict[str, Any] = {name: None if given is None else {} for name, given in filled.items()}
+    result = _stock_input_layer(outputs)(features, list(original), **call, **ours)
+    for name, given in filled.items():
+        if given is not None:
+            given.update({original[c]: outputs.tensor(value) for c, value in ours[name].items()})
+    return result
 
 
 def _stock_input_layer(outputs: Outputs) -> Callable[..., tf.Tensor]:
     return with_globals(
         _stock_internal_input_layer,
         array_ops=outputs,
-        _verify_static_batch_size_equality=verify_batch_sizes,
+        _verify_static_batch_size_equality=outputs.verify_batch_sizes,
     )
 
 

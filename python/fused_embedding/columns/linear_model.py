@@ -17,11 +17,11 @@ from fused_embedding.columns.fused_column import (
     DoFusion,
     ids_of_column,
     version_over_variable,
-    with_globals,
     with_lookups,
 )
 from fused_embedding.columns.input_layer import verify_batch_sizes
 from fused_embedding.columns.raw_features import with_raw_features
+from fused_embedding.columns.stock_functions import with_globals
 from fused_embedding.lookup.group import Column
 from fused_embedding.lookup.names import lookups_of_column
 from fused_embedding.lookup.options import make_options

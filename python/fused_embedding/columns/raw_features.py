@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow.python.feature_column import feature_column_v2 as fc_v2
 from tensorflow.python.ops import lookup_ops
 
+from fused_embedding.columns.sequences import ids_by_step
 from fused_embedding.lookup.feature_ids import (
     DEFAULT_HASH_KEY,
     CrossRule,
@@ -216,3 +217,23 @@ def make_ragged_features_sparse(cache: Any) -> None:
     for key, feature in features.items():
         if isinstance(feature, tf.RaggedTensor):
             features[key] = feature.to_sparse()
+
+
+def with_raw_sequences(categorical: Any, cache: Any, *state_manager: Any) -> Any:
+    """`with_raw_features` for a sequence column, each step of which is looked up alone.
+
+    Args:
+        categorical: The sequence column whose ids are looked up.
+        cache: The `_LazyBuilder` or `FeatureTransformationCache` of the call.
+        *state_manager: That of the call, for a `FeatureTransformationCache`.
+
+    Returns:
+        A column that is equal to `categorical`; itself, if it must transform its feature.
+    """
+    if type(categorical) is not fc_v2.SequenceCategoricalColumn:
+        return categorical
+    feature = _feature_of(categorical.categorical_column, _Batch(cache, state_manager))
+    # The id of a bucketized value depends on its place in the row, which a step does not keep.
+    if feature is None or feature.rule.kind == "bucketized":
+        return categorical
+    return _Answering(categorical, ids_by_step(feature), None)

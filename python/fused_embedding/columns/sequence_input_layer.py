@@ -2,6 +2,8 @@
 
 The only place that imports the feature columns' private `_LazyBuilder`, which computes each feature
 once. Same signature in TensorFlow 2.15 to 2.21.
+
+Columns with `do_fusion=True` or "v3" are looked up together.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,6 +11,13 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 from tensorflow.python.feature_column.feature_column import _LazyBuilder
+
+from fused_embedding.columns.groups import (
+    Recording,
+    is_looked_up_by_one_op,
+    looked_up,
+    recording_lookups,
+)
 
 v1 = tf.compat.v1
 
@@ -44,17 +53,21 @@ def sequence_input_layer(
         equal.
     """
     builder = _LazyBuilder(dict(features))
-    outputs, lengths = [], []
+    columns = sorted(feature_columns, key=lambda column: column.name)
+    recorded = []
     with v1.variable_scope(None, default_name="sequence_input_layer"):
-        for column in sorted(feature_columns, key=lambda column: column.name):
-            with v1.variable_scope(None, default_name=column._var_scope_name):
-                sequence = column._get_sequence_dense_tensor(
-                    builder, weight_collections=weight_collections, trainable=trainable
+        for column in columns:
+            recording = Recording.ALL if is_looked_up_by_one_op(column) else Recording.NONE
+            scope = v1.variable_scope(None, default_name=column._var_scope_name)
+            with scope, recording_lookups(recording):
+                recorded.append(
+                    column._get_sequence_dense_tensor(
+                        builder, weight_collections=weight_collections, trainable=trainable
+                    )
                 )
-                rows = sequence.dense_tensor
-                dim = column._variable_shape.num_elements()
-                outputs.append(tf.reshape(rows, tf.concat([tf.shape(rows)[:2], [dim]], axis=0)))
-                lengths.append(sequence.sequence_length)
+        sequences = looked_up(recorded)
+        outputs = [_flat(s.dense_tensor, c) for s, c in zip(sequences, columns, strict=True)]
+        lengths = [sequence.sequence_length for sequence in sequences]
         checks = [
             tf.debugging.assert_equal(
                 lengths[0], other, message="sequence columns differ in the lengths of sequences"
@@ -63,3 +76,9 @@ def sequence_input_layer(
         ]
         with tf.control_dependencies(checks):
             return SequenceInput(tf.concat(outputs, axis=-1), tf.identity(lengths[0]))
+
+
+def _flat(rows: tf.Tensor, column: Any) -> tf.Tensor:
+    """`[batch, max_len, dim]`, with the dimensions of a row in one."""
+    dim = column._variable_shape.num_elements()
+    return tf.reshape(rows, tf.concat([tf.shape(rows)[:2], [dim]], axis=0))

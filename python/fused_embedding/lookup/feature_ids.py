@@ -77,12 +77,15 @@ class Feature(NamedTuple):
         return self.tensor if self.layout == "dense" else self.tensor.values
 
 
-class _ShapeOfMatrix:
-    """Stands for a tensor with the shape of a matrix, and adds no op to a graph."""
+class _ShapeTensor:
+    """Stands for a tensor with the shape of ids, and adds no op to a graph."""
+
+    def __init__(self, rank: int):
+        self._rank = rank
 
     def get_shape(self) -> tf.TensorShape:
         """The shape of a shape, as that of a tensor."""
-        return tf.TensorShape([2])
+        return tf.TensorShape([self._rank])
 
 
 class FeatureIds(NamedTuple):
@@ -93,27 +96,33 @@ class FeatureIds(NamedTuple):
         cross: How several features become one id, or None.
         weights: `[nnz]` weight of each id, or None.
         name: What errors call the ids.
+        leading_shape: `[2]` int64 rows and steps of sequences, whose steps are the rows of
+            `features`; else None.
+        static_leading_shape: What is known of `leading_shape` when the graph is built.
+        lengths: `[num_rows]` int64 length of each sequence, or None.
     """
 
     features: tuple[Feature, ...]
     cross: CrossRule | None = None
     weights: tf.Tensor | None = None
     name: str = "ids"
+    leading_shape: tf.Tensor | None = None
+    static_leading_shape: tf.TensorShape | None = None
+    lengths: tf.Tensor | None = None
 
     @property
-    def dense_shape(self) -> "_ShapeOfMatrix":
+    def _rank(self) -> int:
+        return 2 if self.leading_shape is None else 3
+
+    @property
+    def dense_shape(self) -> "_ShapeTensor":
         """What feature columns ask for the rank of ids."""
-        return _ShapeOfMatrix()
+        return _ShapeTensor(self._rank)
 
     @property
     def shape(self) -> tf.TensorShape:
-        """That of a matrix, as a SparseTensor has it."""
-        return tf.TensorShape([None, None])
-
-    @property
-    def leading_shape(self) -> None:
-        """None, as that of a `SparseIds` of rank 2."""
-        return None
+        """That of ids, as a SparseTensor has it."""
+        return tf.TensorShape([None] * self._rank)
 
     @property
     def sparse_tensors(self) -> list[tf.SparseTensor]:
@@ -142,6 +151,11 @@ def is_readable(feature: Any, dtypes: Sequence[tf.DType] = FEATURE_DTYPES) -> bo
     return feature.shape.rank == 2 or (is_dense and feature.shape.rank == 1)
 
 
+def is_none(feature: tf.Tensor) -> tf.Tensor:
+    """Which places of a dense feature hold "" or -1, and so no value; bool of the same shape."""
+    return tf.equal(feature, tf.constant("" if feature.dtype == tf.string else -1, feature.dtype))
+
+
 def make_ids(columns: Sequence[FeatureIds]) -> list[SparseIds]:
     """Makes the ids of several columns.
 
@@ -164,7 +178,8 @@ def make_ids(columns: Sequence[FeatureIds]) -> list[SparseIds]:
     for column, keys in zip(columns, result.keys, strict=True):
         sparse = column.sparse
         place = next(placed) if sparse is None else (sparse.indices, sparse.dense_shape)
-        ids.append(SparseIds(keys, *place, column.weights, name=column.name))
+        leading = (column.leading_shape, column.static_leading_shape)
+        ids.append(SparseIds(keys, *place, column.weights, *leading, name=column.name))
     return ids
 
 

@@ -13,6 +13,7 @@ from fused_embedding.lookup.ids import (
 )
 from fused_embedding.lookup.names import ids_name
 from fused_embedding.lookup.options import LookupOptions, make_options
+from fused_embedding.lookup.row_index import as_row_indices, expanded
 from fused_embedding.lookup.run import run_group, run_group_side_by_side
 from fused_embedding.lookup.tables import as_shards
 from fused_embedding.ops.dtypes import UnsupportedDtypeError
@@ -59,6 +60,7 @@ def group_embedding_lookup_sparse(
     max_norms: Sequence[float | None] | None = None,
     default_ids: Sequence[int | None] | None = None,
     concat: bool = False,
+    rows: Sequence[Any] | None = None,
 ) -> Any:
     """Looks up several columns of sparse ids in one op, and computes their gradients in one op.
 
@@ -89,6 +91,10 @@ def group_embedding_lookup_sparse(
         default_ids: Id of each column whose embedding its empty rows get, or None: zeros.
         concat: Whether to return one tensor, which saves the copy by tf.concat. Ids and tables must
             have rank 2.
+        rows: For each column None, or an index `[num_items]` int32 or int64: row i of the result is
+            row `rows[c][i]` of column c, as of tf.gather. The table is read once for each row of
+            `sp_ids[c]`, such as that of the one user who sees all items. Pass the same tensor for
+            the columns of one batch.
 
     Returns:
         A list of the combined embeddings of each column, `[..., dim]`, in order. With `concat`, a
@@ -98,13 +104,14 @@ def group_embedding_lookup_sparse(
 
     Raises:
         ValueError: For lists that are not as long as `params`, an unknown combiner or strategy, a
-            max_norm that is not > 0, no table, or shards that differ.
+            max_norm that is not > 0, no table, shards that differ, or an index of `rows` that is
+            not of rank 1.
         TypeError: For ids that are not sparse, and for dtypes that are not supported.
         tf.errors.InvalidArgumentError: For an id outside the table, a row outside the dense shape,
-            or a number of weights that differs from the number of ids; the message names the
-            column.
+            a number of weights that differs from the number of ids, or an index of `rows` outside
+            the rows of its column; the message names the column.
 
-    Source: DeepRec's function of this name.
+    Source: DeepRec's function of this name; `rows` is ours.
 
     >>> table = tf.Variable([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
     >>> ids = tf.sparse.from_dense([[1, 2], [0, 0], [2, 0]])
@@ -115,12 +122,22 @@ def group_embedding_lookup_sparse(
     >>> [steps] = fe.nn.group_embedding_lookup_sparse([table], [ids], ["sum"], is_sequence=True)
     >>> steps.numpy().tolist()
     [[[5.0, 6.0], [1.0, 2.0]], [[3.0, 4.0], [0.0, 0.0]]]
+
+    One user, three items:
+
+    >>> user, items = tf.ragged.constant([[0, 1]]), tf.ragged.constant([[2], [0], [1]])
+    >>> user_rows, item_rows = fe.nn.group_embedding_lookup_sparse(
+    ...     [table] * 2, [user, items], ["sum"] * 2, rows=[tf.constant([0, 0, 0]), None])
+    >>> user_rows.numpy().tolist()
+    [[4.0, 6.0], [4.0, 6.0], [4.0, 6.0]]
     """
     # lizard forgives(length): mostly docstring
     params = _as_params(params)
     _check_num_per_group(params_num_per_group)
     others = {"sp_ids": sp_ids, "combiners": combiners, "sp_weights": sp_weights}
     others |= {"max_norms": max_norms, "default_ids": default_ids}
+    index_names = [f"rows[{i}]" for i in range(len(params))]
+    indices = as_row_indices(_for_each(rows, "rows", len(params)), index_names)
     lists = {argument: _for_each(o, argument, len(params)) for argument, o in others.items()}
     normalise = as_sequence_ids if is_sequence else as_sparse_ids
     with tf.compat.v1.name_scope(name, "group_embedding_lookup_sparse"):
@@ -135,8 +152,10 @@ def group_embedding_lookup_sparse(
             columns.append(Column(shards, normalise(ids, weights, f"sp_ids[{i}]"), options))
         if concat:
             _check_ranks(columns)
+        if concat and not any(index is not None for index in indices):
             return run_group_side_by_side(columns)
-        return run_group(columns, params_num_per_group)
+        combined = expanded(run_group(columns, params_num_per_group), indices, index_names)
+        return tf.concat(combined, axis=1) if concat else combined
 
 
 def _check_ranks(columns: list[Column]) -> None:

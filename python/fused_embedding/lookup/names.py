@@ -39,9 +39,21 @@ def lookups_of_column(column: Any) -> contextlib.AbstractContextManager[None]:
     Returns:
         A context.
     """
+    return lookups_of(feature_name(column))
+
+
+def feature_name(column: Any) -> str:
+    """The name of a column's feature in errors.
+
+    Args:
+        column: A feature column.
+
+    Returns:
+        A name such as "feature 'user'".
+    """
     while hasattr(column, "categorical_column"):  # of an embedding, of weights, of a sequence
         column = column.categorical_column
-    return lookups_of(f"feature {column.name!r}")
+    return f"feature {column.name!r}"
 
 
 def ids_name(argument: str) -> str:
