@@ -168,7 +168,7 @@ def test_an_index_outside_the_batch_names_the_features(index):
             session.run(result)
     for name in ("user", "seen", "age"):
         assert f"rows of feature \\'{name}\\'" in raised.value.message
-    assert f"[{min(index)}] [{max(index)}]" in raised.value.message
+    assert f"[go from] [{min(index)}] [to] [{max(index)}]" in raised.value.message
 
 
 def test_a_small_batch_is_named_alone():

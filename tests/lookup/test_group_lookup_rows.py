@@ -149,7 +149,7 @@ def test_an_index_outside_the_batch(index, in_function):
     def lookup():
         return GROUP([table] * 2, ids, ["sum"] * 2, rows=[tf.constant(index), None])
 
-    message = r"outside \[0, num_rows\).*rows\[0\]"
+    message = r"must be in \[0, num_rows\).*rows\[0\]"
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         (tf.function(lookup) if in_function else lookup)()
 

@@ -106,9 +106,9 @@ def _checked(
 
 
 def _assert_inside(index: tf.Tensor, outputs: list[tf.Tensor], names: list[str]) -> Any:
-    """An op that fails where `index` is outside the rows of an output; tf.gather on GPUs does not.
+    """An op that fails if `index` is outside the rows of an output. On a GPU tf.gather does not.
 
-    It has the least and the largest number of a row, of all columns at once.
+    One op checks all columns of an index: the least and the largest number of a row decide.
     """
     num_rows = tf.stack([tf.shape(output, out_type=index.dtype)[0] for output in outputs])
     least, largest = tf.reduce_min(index), tf.reduce_max(index)
@@ -116,12 +116,13 @@ def _assert_inside(index: tf.Tensor, outputs: list[tf.Tensor], names: list[str])
     return tf.raw_ops.Assert(
         condition=tf.reduce_all(is_inside),
         data=[
-            "an index is outside [0, num_rows), the rows of its column's own batch:",
+            "an index must be in [0, num_rows), the rows of its column before they are expanded:",
             tf.boolean_mask(names, ~is_inside),
-            "has the least and the largest row",
+            "go from",
             least,
+            "to",
             largest,
-            "for num_rows =",
+            "but num_rows is",
             tf.boolean_mask(num_rows, ~is_inside),
         ],
         summarize=10,
