@@ -57,21 +57,43 @@ def _main():
     fe.keras.layers.Embedding(output_dim=4)
     by_layers = _replaced(before)
     fe.get_embedding_variable("table", 4)
-    print(json.dumps([len(before), by_import, by_layers, _replaced(before)]))
+    by_table = _replaced(before)
+    ids = tf.feature_column.categorical_column_with_identity("ids", 4)
+    fe.feature_column.embedding_column(ids, 4)
+    by_stock_column = _replaced(before)
+    fe.feature_column.embedding_column(ids, 4, do_fusion=True)
+    by_column = _replaced(before)
+    with fe.accelerate():
+        by_acceleration = _replaced(before)
+    replaced = {
+        "import": by_import,
+        "layers": by_layers,
+        "table": by_table,
+        "stock column": by_stock_column,
+        "column": by_column,
+        "acceleration": by_acceleration,
+        "its end": _replaced(before),
+    }
+    print(json.dumps([len(before), replaced]))
 
 
 def test_what_is_replaced_and_when():
     done = subprocess.run([sys.executable, __file__], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    num_functions, by_import, by_layers, by_table = json.loads(done.stdout.splitlines()[-1])
+    num_functions, replaced = json.loads(done.stdout.splitlines()[-1])
     assert num_functions > 10_000
-    assert by_import == []
+    assert replaced["import"] == []
     # The decision names each by its last word, in the first column of its table.
     rows = re.findall(r"^\| (.*?) \|", _DECISION.read_text(), re.MULTILINE)
     documented = set(re.findall(r"\w+", " ".join(rows)))
-    assert {name.rpartition(".")[2] for name in by_table} <= documented
-    assert set(by_layers) < set(by_table)
-    assert all(name.startswith(("keras.", "tf_keras.")) for name in by_layers)
+    assert {name.rpartition(".")[2] for name in replaced["column"]} <= documented
+    assert set(replaced["layers"]) < set(replaced["table"])
+    assert all(name.startswith(("keras.", "tf_keras.")) for name in replaced["layers"])
+    assert replaced["stock column"] == replaced["table"]
+    by_column = set(replaced["column"]) - set(replaced["table"])
+    assert {name.rpartition(".")[2] for name in by_column} == {"_internal_input_layer"}
+    assert len(replaced["acceleration"]) > len(replaced["column"]) + 10
+    assert replaced["its end"] == replaced["column"]
 
 
 if __name__ == "__main__":
