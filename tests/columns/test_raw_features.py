@@ -130,6 +130,26 @@ def test_no_op_of_a_transformation_is_left():
     assert not TRANSFORMATIONS & got.ops.keys()
 
 
+@pytest.mark.parametrize("is_matrix", [False, True])
+def test_features_in_variables_are_read_as_they_are(is_matrix):
+    results = []
+    for module in (tf1.feature_column, fe.feature_column):
+        with tf.Graph().as_default() as graph, tf1.Session() as session:
+            batch = {
+                key: tf.Variable(np.reshape(values, [4, 1] if is_matrix else [4]), trainable=False)
+                for key, values in {
+                    "word": ["oak", "", "elm", "oak"],
+                    "number": [3, -1, 7, 0],
+                }.items()
+            }
+            columns = embeddings([hashed("word"), hashed("number", 9, tf.int64)])
+            result = module.input_layer(batch, columns)
+            session.run(tf1.global_variables_initializer())
+            results.append(session.run(result))
+    np.testing.assert_array_equal(*results)
+    assert not TRANSFORMATIONS & {op.type for op in graph.get_operations()}
+
+
 def test_other_columns_of_a_feature_get_what_they_got():
     word = hashed("words")
     columns = [embedding(word), fc.indicator_column(word), fc.indicator_column(hashed("word"))]

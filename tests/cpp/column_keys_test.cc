@@ -1,5 +1,6 @@
 #include "tf_ops/core/input/column_keys.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <variant>
@@ -53,9 +54,53 @@ TEST(Fingerprint, OfANumberIsThatOfItsText) {
   for (const int64_t number : numbers) {
     const uint64_t want = Fingerprint64(std::to_string(number));
     EXPECT_EQ(Fingerprint64(number), want) << number;
-    if (static_cast<uint64_t>(number) <= fingerprint::kMaxSmall) {
-      EXPECT_EQ(fingerprint::OfSmallWithoutBranches(static_cast<uint64_t>(number)), want) << number;
+    if (static_cast<uint64_t>(number) > fingerprint::kMaxSmall) continue;
+    const auto small = static_cast<uint64_t>(number);
+    EXPECT_EQ(fingerprint::OfSmallWithoutBranches<8>(small), want) << number;
+    if (number > 9'999'999) continue;
+    EXPECT_EQ(fingerprint::OfSmallWithoutBranches<7>(small), want) << number;
+  }
+}
+
+TEST(Modulus, IsThatOfADivision) {
+  Random random(3);
+  for (int i = 0; i < 100'000; ++i) {
+    const int64_t divisor = std::max(RandomInt(&random, 1, kInt64Max) >> (i % 63), int64_t{1});
+    const auto d = static_cast<uint64_t>(divisor);
+    const auto any = static_cast<uint64_t>(RandomInt(&random, kInt64Min, kInt64Max)) >> (i % 61);
+    const uint64_t product = any / d * d;
+    const Modulus modulus(divisor);
+    for (const uint64_t value : {any, product, product - 1, product + d - 1, ~uint64_t{0}}) {
+      EXPECT_EQ(modulus.Of(value), value % d) << value << " % " << d;
+      EXPECT_EQ(modulus.OfInVectors(value), value % d) << value << " % " << d;
     }
+  }
+}
+
+TEST(ColumnKeys, OfTextsOfEverySize) {
+  Random random(4);
+  for (int round = 0; round < 50; ++round) {
+    Strings strings;
+    for (int i = 0; i < 600; ++i) {  // blocks of 8 to 16 bytes alone, and others
+      const bool is_of_any_size = i > 300 && RandomBool(&random, 0.01 * round);
+      const int64_t size = RandomInt(&random, is_of_any_size ? 0 : 8, is_of_any_size ? 40 : 16);
+      strings.emplace_back();
+      for (int64_t k = 0; k < size; ++k) {
+        strings.back() += static_cast<char>(RandomInt(&random, -128, 127));
+      }
+    }
+    const KeyRule rule{KeyKind::kHash, RandomInt(&random, 1, kInt64Max) >> round, -1};
+    Ints keys(600), want;
+    const std::vector<KeyColumn<Texts>> columns = {
+        {Texts{strings.data(), 600}, rule, /*drops_none=*/true, 1, 0, keys.data()}};
+    std::atomic<bool> has_none[1] = {};
+    WriteColumnKeys<Texts>(SerialExec(), AsSpan(columns), {has_none, 1});
+    for (const std::string& text : strings) {
+      want.push_back(
+          static_cast<int64_t>(Fingerprint64(text) % static_cast<uint64_t>(rule.num_buckets)));
+    }
+    EXPECT_EQ(keys, want);
+    EXPECT_EQ(has_none[0].load(), std::find(strings.begin(), strings.end(), "") != strings.end());
   }
 }
 
@@ -63,11 +108,13 @@ TEST(ColumnKeys, AreThoseOfTheRule) {
   Random random(2);
   for (int round = 0; round < 50; ++round) {
     const int64_t size = RandomInt(&random, 0, 2'000);
+    const int64_t largest = round % 2 == 0 ? 300'000 : 200'000'000 >> (round % 8);
     Ints numbers;
     Strings strings;
     for (int64_t i = 0; i < size; ++i) {
       const bool is_large = RandomBool(&random, round % 3 == 0 ? 0.01 : 0);
-      numbers.push_back(RandomInt(&random, -2, is_large ? kInt64Max : 300'000));
+      const int64_t least = round % 5 == 0 ? -2 : 0;
+      numbers.push_back(RandomInt(&random, least, is_large ? kInt64Max : largest));
       strings.push_back(std::to_string(numbers.back()));
     }
     const KeyRule hash{KeyKind::kHash, RandomInt(&random, 1, 1'000'000), -1};

@@ -125,6 +125,7 @@ class Batch {
   absl::Status FindInVocabularies();
   absl::Status FindInVocabulary(int f);
   absl::Status PlaceFeature(int f);
+  absl::Status PlaceDense(int f);
   absl::Status PlaceSparse(int f);
   absl::Status OutputColumn(int c, int placed);
   absl::Status OutputCross(int c, int placed);
@@ -135,6 +136,8 @@ class Batch {
   std::vector<Column> features_;
   std::vector<FeaturePairs> pairs_;
   std::unique_ptr<std::atomic<bool>[]> has_none_;
+  // A dense feature of which nothing was dropped: the next one of its shape has the same rows.
+  const FeaturePairs* dense_ = nullptr;
 };
 
 absl::Status Batch::ReadFeature(int f) {
@@ -202,24 +205,36 @@ absl::Status Batch::PlaceFeature(int f) {
     const bool is_crossed = attrs_.columns()[Index(attrs(f).column)].IsCross();
     return is_crossed ? PlaceSparse(f) : absl::OkStatus();
   }
-  const int64_t num_values = pairs.keys.NumElements();
-  TF_RETURN_IF_ERROR(Allocate(ctx_, num_values, &pairs.rows));
+  if (layout == Layout::kDense) return PlaceDense(f);
+  const Tensor& splits = row_splits(f);
+  TF_RETURN_IF_ERROR(ToTfStatus(CheckVector("row_splits", splits)));
+  TF_RETURN_IF_ERROR(Allocate(ctx_, pairs.keys.NumElements(), &pairs.rows));
   const Span<int64_t> rows = OutputSpan<int64_t>(&pairs.rows);
-  if (layout == Layout::kDense) {
-    pairs.num_rows = values(f).dim_size(0);
-    pairs.width = features_[Index(f)].width;
-    WriteRowsOfMatrix(pairs.width, rows);
-  } else {
-    const Tensor& splits = row_splits(f);
-    TF_RETURN_IF_ERROR(ToTfStatus(CheckVector("row_splits", splits)));
-    TF_RETURN_IF_ERROR(ToTfStatus(WriteRowsOfRagged(InputSpan<int64_t>(splits), rows)));
-    pairs.num_rows = splits.NumElements() - 1;
-    pairs.width = 1;
+  TF_RETURN_IF_ERROR(ToTfStatus(WriteRowsOfRagged(InputSpan<int64_t>(splits), rows)));
+  pairs.num_rows = splits.NumElements() - 1;
+  pairs.width = 1;
+  return absl::OkStatus();
+}
+
+absl::Status Batch::PlaceDense(int f) {
+  FeaturePairs& pairs = pairs_[Index(f)];
+  pairs.num_rows = values(f).dim_size(0);
+  pairs.width = features_[Index(f)].width;
+  const bool has_none = has_none_[Index(f)].load(std::memory_order_relaxed);
+  if (!has_none && dense_ != nullptr && dense_->num_rows == pairs.num_rows &&
+      dense_->width == pairs.width) {
+    pairs.rows = dense_->rows;
+    return absl::OkStatus();
   }
-  if (has_none_[Index(f)].load(std::memory_order_relaxed)) {
+  TF_RETURN_IF_ERROR(Allocate(ctx_, pairs.keys.NumElements(), &pairs.rows));
+  const Span<int64_t> rows = OutputSpan<int64_t>(&pairs.rows);
+  WriteRowsOfMatrix(pairs.width, rows);
+  if (has_none) {
     const int64_t kept = DropNone(features_[Index(f)], rows.data);
     pairs.keys = pairs.keys.Slice(0, kept);
     pairs.rows = pairs.rows.Slice(0, kept);
+  } else {
+    dense_ = &pairs;
   }
   return absl::OkStatus();
 }

@@ -45,7 +45,9 @@ class _Batch(NamedTuple):
             return None
         if not is_readable(feature) and not isinstance(feature, tf.RaggedTensor):
             feature = self.get(key)  # an array becomes a tensor
-        return feature if is_readable(feature) else None
+        if not is_readable(feature):
+            return None
+        return tf.convert_to_tensor(feature) if isinstance(feature, tf.Variable) else feature
 
 
 def _hashed(column: Any, batch: _Batch) -> Feature | None:

@@ -147,7 +147,7 @@ def is_readable(feature: Any, dtypes: Sequence[tf.DType] = FEATURE_DTYPES) -> bo
     """
     if not tf.is_tensor(feature) or feature.dtype not in dtypes:
         return False
-    is_dense = isinstance(feature, tf.Tensor)
+    is_dense = isinstance(feature, tf.Tensor | tf.Variable)
     return feature.shape.rank == 2 or (is_dense and feature.shape.rank == 1)
 
 

@@ -8,41 +8,55 @@
 namespace fused_embedding {
 namespace {
 
-// Numbers of a block are all small, or each is hashed by itself: ids are mostly small.
-constexpr int64_t kBlock = 256;
-
 template <typename Integer>
-FE_INLINE bool AreSmall(const Integer* values, int64_t size) {
+FE_INLINE uint64_t LargestOf(const Integer* values, int64_t size) {
   uint64_t largest = 0;  // of negative ones: more than kMaxSmall
   for (int64_t i = 0; i < size; ++i) {
     largest = std::max(largest, static_cast<uint64_t>(int64_t{values[i]}));
   }
-  return largest <= fingerprint::kMaxSmall;
+  return largest;
 }
 
-template <typename Integer>
-FE_INLINE void HashBlock(const Integer* values, int64_t size, uint64_t num_buckets, int64_t* keys) {
-  uint64_t hashes[kBlock];
+template <int kMaxDigits, typename Integer>
+FE_INLINE void HashSmall(const Integer* values, int64_t size, uint64_t* hashes) {
   for (int64_t i = 0; i < size; ++i) {
-    hashes[i] = fingerprint::OfSmallWithoutBranches(static_cast<uint64_t>(values[i]));
+    hashes[i] = fingerprint::OfSmallWithoutBranches<kMaxDigits>(static_cast<uint64_t>(values[i]));
   }
-  for (int64_t i = 0; i < size; ++i) keys[i] = static_cast<int64_t>(hashes[i] % num_buckets);
 }
 
-template <int64_t kVectorBytes, typename Integer>
-FE_INLINE void HashNumbers(Span<const Integer> values, int64_t begin, int64_t end,
-                           uint64_t num_buckets, int64_t* keys) {
-  constexpr bool kHasVectorsOf64Bits = kVectorBytes >= 32;
-  for (int64_t first = begin; first < end; first += kBlock) {
-    const int64_t size = std::min(kBlock, end - first);
-    if (kHasVectorsOf64Bits && AreSmall(values.data + first, size)) {
-      HashBlock(values.data + first, size, num_buckets, keys + first);
-      continue;
-    }
-    for (int64_t i = first; i < first + size; ++i) {
-      keys[i] = static_cast<int64_t>(Fingerprint64(int64_t{values[i]}) % num_buckets);
-    }
+template <int64_t kVectorBytes>
+FE_INLINE void Reduce(const uint64_t* hashes, const Modulus& modulus, int64_t size, int64_t* keys) {
+  constexpr bool kMultipliesIn64Bits = kVectorBytes >= 64;  // otherwise vectors are slower
+  for (int64_t i = 0; i < size; ++i) {
+    keys[i] = static_cast<int64_t>(kMultipliesIn64Bits ? modulus.OfInVectors(hashes[i])
+                                                       : modulus.Of(hashes[i]));
   }
+}
+
+// Returns HasNone. Ids are mostly small: then a block has vectors, otherwise each number its text.
+template <int64_t kVectorBytes, typename Integer>
+FE_INLINE bool HashNumbers(Span<const Integer> values, int64_t begin, int64_t end,
+                           const Modulus& modulus, int64_t* keys) {
+  constexpr bool kHasVectorsOf64Bits = kVectorBytes >= 32;
+  bool has_none = false;
+  for (int64_t first = begin; first < end; first += kHashBlock) {
+    const Integer* block = values.data + first;
+    const int64_t size = std::min(kHashBlock, end - first);
+    const uint64_t largest = LargestOf(block, size);
+    uint64_t hashes[kHashBlock];
+    if (kHasVectorsOf64Bits && largest <= fingerprint::kMaxSmall / 10) {
+      HashSmall<7>(block, size, hashes);
+    } else if (kHasVectorsOf64Bits && largest <= fingerprint::kMaxSmall) {
+      HashSmall<8>(block, size, hashes);
+    } else {
+      for (int64_t i = 0; i < size; ++i) {
+        hashes[i] = Fingerprint64(int64_t{block[i]});
+        has_none |= IsNone(block[i]);
+      }
+    }
+    Reduce<kVectorBytes>(hashes, modulus, size, keys + first);
+  }
+  return has_none;
 }
 
 }  // namespace
@@ -101,13 +115,42 @@ void WriteIdentities(const KeyRule& rule, Span<const Integer> values, int64_t be
   }
 }
 
-template <typename Integer>
-void WriteHashes(const KeyRule& rule, Span<const Integer> values, int64_t begin, int64_t end,
-                 int64_t* keys) {
-  const auto num_buckets = static_cast<uint64_t>(rule.num_buckets);
-  WithSimd([&](auto vector_bytes) FE_INLINE_LAMBDA {
-    HashNumbers<vector_bytes()>(values, begin, end, num_buckets, keys);
+template <typename Number>
+bool HasNone(Span<const Number> values, int64_t begin, int64_t end) {
+  bool has_none = false;
+  WithSimd([&]() FE_INLINE_LAMBDA {
+    uint64_t found = 0;  // a local one stays in a register
+    for (int64_t i = begin; i < end; ++i) found |= uint64_t{values[i] == Number{-1}};
+    has_none = found != 0;
   });
+  return has_none;
+}
+
+template <typename Integer>
+bool WriteHashes(const KeyRule& rule, Span<const Integer> values, int64_t begin, int64_t end,
+                 int64_t* keys) {
+  const Modulus modulus(rule.num_buckets);
+  bool has_none = false;
+  WithSimd([&](auto vector_bytes) FE_INLINE_LAMBDA {
+    has_none = HashNumbers<vector_bytes()>(values, begin, end, modulus, keys);
+  });
+  return has_none;
+}
+
+void WriteHashesOfWords(const WordsOfTexts& words, const Modulus& modulus, int64_t size,
+                        int64_t* keys) {
+  WithSimd([&](auto vector_bytes) FE_INLINE_LAMBDA {
+    uint64_t hashes[kHashBlock];
+    for (int64_t i = 0; i < size; ++i) {
+      hashes[i] = fingerprint::Of8To16(words.first[i], words.last[i], words.sizes[i]);
+    }
+    Reduce<vector_bytes()>(hashes, modulus, size, keys);
+  });
+}
+
+void WriteRemainders(const uint64_t* hashes, const Modulus& modulus, int64_t size, int64_t* keys) {
+  WithSimd([&](auto vector_bytes)
+               FE_INLINE_LAMBDA { Reduce<vector_bytes()>(hashes, modulus, size, keys); });
 }
 
 void WriteBuckets(const KeyRule& rule, Span<const float> values, int64_t width, int64_t begin,
@@ -122,8 +165,11 @@ void WriteBuckets(const KeyRule& rule, Span<const float> values, int64_t width, 
 
 template void WriteIdentities(const KeyRule&, Span<const int32_t>, int64_t, int64_t, int64_t*);
 template void WriteIdentities(const KeyRule&, Span<const int64_t>, int64_t, int64_t, int64_t*);
-template void WriteHashes(const KeyRule&, Span<const int32_t>, int64_t, int64_t, int64_t*);
-template void WriteHashes(const KeyRule&, Span<const int64_t>, int64_t, int64_t, int64_t*);
+template bool WriteHashes(const KeyRule&, Span<const int32_t>, int64_t, int64_t, int64_t*);
+template bool WriteHashes(const KeyRule&, Span<const int64_t>, int64_t, int64_t, int64_t*);
+template bool HasNone(Span<const int32_t>, int64_t, int64_t);
+template bool HasNone(Span<const int64_t>, int64_t, int64_t);
+template bool HasNone(Span<const float>, int64_t, int64_t);
 
 void WriteRowsOfMatrix(int64_t width, Span<int64_t> rows) {
   if (width == 1) {

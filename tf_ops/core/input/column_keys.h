@@ -5,6 +5,7 @@
 #ifndef FUSED_EMBEDDING_CORE_INPUT_COLUMN_KEYS_H_
 #define FUSED_EMBEDDING_CORE_INPUT_COLUMN_KEYS_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <string_view>
@@ -16,6 +17,7 @@
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/input/fingerprint.h"
+#include "tf_ops/core/input/modulus.h"
 
 namespace fused_embedding {
 
@@ -70,24 +72,75 @@ struct KeyColumn {
   }
 };
 
+// Whether one of values [begin, end) means none.
+template <typename Number>
+bool HasNone(Span<const Number> values, int64_t begin, int64_t end);
+template <typename Texts>
+bool HasNone(const Texts& texts, int64_t begin, int64_t end) {
+  bool found = false;
+  for (int64_t i = begin; i < end; ++i) found |= IsNone(texts[i]);
+  return found;
+}
+
 // Each of these writes keys[begin] to keys[end - 1].
 template <typename Integer>
 void WriteIdentities(const KeyRule& rule, Span<const Integer> values, int64_t begin, int64_t end,
                      int64_t* keys);
-template <typename Integer>
-void WriteHashes(const KeyRule& rule, Span<const Integer> values, int64_t begin, int64_t end,
-                 int64_t* keys);
 void WriteBuckets(const KeyRule& rule, Span<const float> values, int64_t width, int64_t begin,
                   int64_t end, int64_t* keys);
+// Also returns HasNone.
+template <typename Integer>
+bool WriteHashes(const KeyRule& rule, Span<const Integer> values, int64_t begin, int64_t end,
+                 int64_t* keys);
+
+// Values that are hashed together: in one loop, and their remainders in another. Both loops become
+// vectors.
+constexpr int64_t kHashBlock = 256;
+
+// Of kHashBlock texts of 8 to 16 bytes, all that their fingerprints depend on.
+struct WordsOfTexts {
+  uint64_t first[kHashBlock];  // the first 8 bytes
+  uint64_t last[kHashBlock];   // the last 8 bytes
+  uint64_t sizes[kHashBlock];
+
+  // Returns false if the text is of another size.
+  FE_INLINE bool Set(int64_t i, std::string_view text) {
+    if (text.size() < 8 || text.size() > 16) return false;
+    first[i] = fingerprint::Load64(text.data());
+    last[i] = fingerprint::Load64(text.data() + text.size() - 8);
+    sizes[i] = text.size();
+    return true;
+  }
+};
+// The keys of `size` texts, or of their fingerprints.
+void WriteHashesOfWords(const WordsOfTexts& words, const Modulus& modulus, int64_t size,
+                        int64_t* keys);
+void WriteRemainders(const uint64_t* hashes, const Modulus& modulus, int64_t size, int64_t* keys);
 
 // For texts, `texts[i]` is a std::string_view.
 template <typename Texts>
-void WriteHashes(const KeyRule& rule, const Texts& texts, int64_t begin, int64_t end,
+bool WriteHashes(const KeyRule& rule, const Texts& texts, int64_t begin, int64_t end,
                  int64_t* keys) {
-  const auto num_buckets = static_cast<uint64_t>(rule.num_buckets);
-  for (int64_t i = begin; i < end; ++i) {
-    keys[i] = static_cast<int64_t>(Fingerprint64(texts[i]) % num_buckets);
+  const Modulus modulus(rule.num_buckets);
+  bool has_none = false;
+  for (int64_t first = begin; first < end; first += kHashBlock) {
+    const int64_t size = std::min(kHashBlock, end - first);
+    WordsOfTexts words;
+    int64_t num_set = 0;
+    while (num_set < size && words.Set(num_set, texts[first + num_set])) ++num_set;
+    if (num_set == size) {
+      WriteHashesOfWords(words, modulus, size, keys + first);
+      continue;
+    }
+    uint64_t hashes[kHashBlock];
+    for (int64_t i = 0; i < size; ++i) {
+      const std::string_view text = texts[first + i];
+      hashes[i] = Fingerprint64(text);
+      has_none |= IsNone(text);
+    }
+    WriteRemainders(hashes, modulus, size, keys + first);
   }
+  return has_none;
 }
 
 // Gives each value that is not in the vocabulary its key.
@@ -104,15 +157,16 @@ void WriteKeysOfNotFound(const KeyRule& rule, const Values& values, int64_t voca
   }
 }
 
+// Returns whether one of the values is dropped.
 template <typename Texts, typename Values>
-void WriteKeys(const KeyColumn<Texts>& column, const Values& values, int64_t begin, int64_t end) {
+bool WriteKeys(const KeyColumn<Texts>& column, const Values& values, int64_t begin, int64_t end) {
   const KeyRule& rule = column.rule;
   int64_t* keys = column.keys;
   constexpr bool kIsText = std::is_same_v<Values, Texts>;
   if constexpr (std::is_same_v<Values, Span<const float>>) {
     WriteBuckets(rule, values, column.width, begin, end, keys);
   } else if (rule.kind == KeyKind::kHash) {
-    WriteHashes(rule, values, begin, end, keys);
+    return WriteHashes(rule, values, begin, end, keys) && column.drops_none;
   } else if (rule.kind == KeyKind::kVocabulary) {
     WriteKeysOfNotFound(rule, values, column.vocabulary_size, begin, end, keys);
   } else if constexpr (kIsText) {
@@ -120,6 +174,7 @@ void WriteKeys(const KeyColumn<Texts>& column, const Values& values, int64_t beg
   } else {
     WriteIdentities(rule, values, begin, end, keys);
   }
+  return column.drops_none && HasNone(values, begin, end);
 }
 
 // Writes the keys of all columns, also of values that mean none, and sets has_none[c] where a
@@ -127,23 +182,17 @@ void WriteKeys(const KeyColumn<Texts>& column, const Values& values, int64_t beg
 template <typename Texts>
 void WriteColumnKeys(const CpuExec& exec, Span<const KeyColumn<Texts>> columns,
                      Span<std::atomic<bool>> has_none) {
-  constexpr int64_t kValueNs = 10;
+  constexpr int64_t kValueNs = 5;
   ColumnWork work;
   for (const auto& column : columns) {
     if (!work.Add(column.size())) return;  // more values than memory has bytes
   }
   exec.ParallelFor(work.total(), kValueNs, [&](int64_t begin, int64_t end) {
     work.ForEach(begin, end, [&](int64_t c, int64_t first, int64_t last) {
-      const KeyColumn<Texts>& column = columns[c];
-      std::visit(
-          [&](const auto& values) {
-            WriteKeys(column, values, first, last);
-            if (!column.drops_none) return;
-            bool found = false;
-            for (int64_t i = first; i < last; ++i) found |= IsNone(values[i]);
-            if (found) has_none[c].store(true, std::memory_order_relaxed);
-          },
-          column.values);
+      const bool found =
+          std::visit([&](const auto& values) { return WriteKeys(columns[c], values, first, last); },
+                     columns[c].values);
+      if (found) has_none[c].store(true, std::memory_order_relaxed);
     });
   });
 }

@@ -57,31 +57,37 @@ FE_INLINE uint64_t Of1To3(uint64_t first, uint64_t middle, uint64_t last, uint64
   return ShiftMix(y * kK2 ^ z * kK0) * kK2;
 }
 
-// The digits of a number < 1e8 as 8 values, the first in the lowest byte.
+// The digits of a number < 1e8 as 8 values, the first in the lowest byte. Each step divides by a
+// power of ten, and puts the remainders behind the quotients: x - q * d, shifted, plus q.
 FE_INLINE uint64_t Digits(uint64_t number) {
   const uint64_t high = (number * 3518437209) >> 45;  // number / 10000; vectors have no division
-  const uint64_t fours = high | ((number - high * 10000) << 32);
+  const uint64_t fours = (number << 32) - high * ((uint64_t{10000} << 32) - 1);
   const uint64_t hundreds = ((fours * 10486) >> 20) & 0x0000007f0000007f;  // fours / 100
-  const uint64_t twos = hundreds | ((fours - hundreds * 100) << 16);
+  const uint64_t twos = (fours << 16) - hundreds * ((100 << 16) - 1);
   const uint64_t tens = ((twos * 103) >> 10) & 0x000f000f000f000f;  // twos / 10
-  return tens | ((twos - tens * 10) << 8);
+  return (twos << 8) - tens * ((10 << 8) - 1);
 }
 constexpr uint64_t kZeros = 0x3030303030303030;  // "00000000"
 constexpr uint64_t kMaxSmall = 99999999;
 
-// The fingerprint of the decimal text of a number <= kMaxSmall, without branches, so that a loop
-// over it becomes vectors: all three sizes are computed.
+// The fingerprint of the decimal text of a number < 10^kMaxDigits, without branches, so that a loop
+// over it becomes vectors: the fingerprints of all sizes are computed.
+template <int kMaxDigits>
 FE_INLINE uint64_t OfSmallWithoutBranches(uint64_t number) {
-  const uint64_t size = uint64_t{1} + (number > 9) + (number > 99) + (number > 999) +
-                        (number > 9999) + (number > 99999) + (number > 999999) + (number > 9999999);
-  const uint64_t text = (Digits(number) + kZeros) >> (8 * (8 - size));
-  const uint64_t last4 = text >> (8 * ((size - 4) & 7));
-  const uint64_t of8 = Of8To16(text, text, 8);
-  const uint64_t of4 = Of4To7(text & 0xffffffff, last4 & 0xffffffff, size);
-  const uint64_t middle = (text >> (8 * (size >> 1 & 7))) & 0xff;
-  const uint64_t last = (text >> (8 * (size - 1))) & 0xff;
+  static_assert(kMaxDigits == 7 || kMaxDigits == 8);
+  uint64_t size = uint64_t{1} + uint64_t{number > 9} + uint64_t{number > 99} +
+                  uint64_t{number > 999} + uint64_t{number > 9999} + uint64_t{number > 99999} +
+                  uint64_t{number > 999999};
+  if (kMaxDigits == 8) size += uint64_t{number > 9999999};
+  const uint64_t padded = Digits(number) + kZeros;  // with zeros in front
+  const uint64_t text = padded >> (64 - 8 * size);
+  const uint64_t last = padded >> 56;
+  const uint64_t middle = number > 99 ? (padded >> 48) & 0xff : last;
   const uint64_t of1 = Of1To3(text & 0xff, middle, last, size);
-  return size == 8 ? of8 : size >= 4 ? of4 : of1;
+  const uint64_t of4 = Of4To7(text & 0xffffffff, padded >> 32, size);
+  const uint64_t of7 = number > 999 ? of4 : of1;
+  if (kMaxDigits == 7) return of7;
+  return number > 9999999 ? Of8To16(padded, padded, 8) : of7;
 }
 
 uint64_t OfMoreThan16(const char* text, uint64_t size);

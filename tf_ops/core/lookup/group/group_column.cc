@@ -1,5 +1,6 @@
 #include "tf_ops/core/lookup/group/group_column.h"
 
+#include <algorithm>
 #include <atomic>
 #include <string>
 
@@ -19,26 +20,41 @@ constexpr uint32_t kPrunedWeight = 32;
 
 template <typename Id>
 FE_INLINE uint32_t ScanIds(Span<const Id> ids, int64_t begin, int64_t end, int64_t table_rows) {
-  bool is_negative = false, is_large = false;
+  Id any = 0, largest = 0;  // `any` is negative if one of them is
   for (int64_t i = begin; i < end; ++i) {
-    is_negative |= ids[i] < 0;
-    is_large |= int64_t{ids[i]} >= table_rows;
+    any |= ids[i];
+    largest = std::max(largest, ids[i]);
   }
-  return is_negative * kNegativeId | is_large * kLargeId;
+  return (any < 0) * kNegativeId | (int64_t{largest} >= table_rows) * kLargeId;
+}
+
+// kStride > 0: known when compiled, so that the loop becomes vectors; 0: row_ids.stride.
+template <int64_t kStride>
+FE_INLINE uint32_t ScanRowsOf(RowIds row_ids, int64_t begin, int64_t end, int64_t num_rows) {
+  if constexpr (kStride > 0) row_ids.stride = kStride;
+  uint64_t is_bad = 0, decreases = 0, is_elsewhere = 0;
+  const auto scan = [&](int64_t i, int64_t previous) FE_INLINE_LAMBDA {
+    const int64_t row = row_ids[i];
+    // One comparison for both bounds: a negative row is a huge unsigned one.
+    is_bad |= uint64_t{static_cast<uint64_t>(row) >= static_cast<uint64_t>(num_rows)};
+    decreases |= uint64_t{row < previous};
+    is_elsewhere |= static_cast<uint64_t>(row ^ i);
+  };
+  if (begin < end) scan(begin, begin == 0 ? 0 : row_ids[begin - 1]);
+  for (int64_t i = begin + 1; i < end; ++i) scan(i, row_ids[i - 1]);
+  return (is_bad != 0) * kBadRow | (decreases != 0) * kDecreasingRow |
+         (is_elsewhere != 0) * kNotOneHot;
 }
 
 FE_INLINE uint32_t ScanRows(const RowIds& row_ids, int64_t begin, int64_t end, int64_t num_rows) {
-  bool is_bad = false, decreases = false, is_elsewhere = false;
-  int64_t previous = begin == 0 ? 0 : row_ids[begin - 1];
-  for (int64_t i = begin; i < end; ++i) {
-    const int64_t row = row_ids[i];
-    // One comparison for both bounds: a negative row is a huge unsigned one.
-    is_bad |= static_cast<uint64_t>(row) >= static_cast<uint64_t>(num_rows);
-    decreases |= row < previous;
-    is_elsewhere |= row != i;
-    previous = row;
+  switch (row_ids.stride) {
+    case 1:
+      return ScanRowsOf<1>(row_ids, begin, end, num_rows);
+    case 2:
+      return ScanRowsOf<2>(row_ids, begin, end, num_rows);
+    default:
+      return ScanRowsOf<0>(row_ids, begin, end, num_rows);
   }
-  return is_bad * kBadRow | decreases * kDecreasingRow | is_elsewhere * kNotOneHot;
 }
 
 template <typename T>
