@@ -1,13 +1,15 @@
 """Ids that are yet to be made of raw features: one op makes those of all columns of a group."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import tensorflow as tf
 
 from fused_embedding.lookup.ids import SparseIds
 from fused_embedding.ops import raw_ops
+from fused_embedding.ops.placement import device_of_op
+from fused_embedding.ops.tf_private import control_flow_context
 
 # The types of features that the op reads; of floats it makes buckets.
 FEATURE_DTYPES = (tf.int32, tf.int64, tf.string)
@@ -70,6 +72,12 @@ class Feature(NamedTuple):
         if isinstance(self.tensor, tf.SparseTensor):
             return "sparse"
         return "ragged" if isinstance(self.tensor, tf.RaggedTensor) else "dense"
+
+    @property
+    def components(self) -> list[tf.Tensor]:
+        """The tensors that the feature consists of."""
+        tensors: list[tf.Tensor] = tf.nest.flatten(self.tensor, expand_composites=True)
+        return tensors
 
     @property
     def values(self) -> tf.Tensor:
@@ -157,7 +165,9 @@ def is_none(feature: tf.Tensor) -> tf.Tensor:
 
 
 def make_ids(columns: Sequence[FeatureIds]) -> list[SparseIds]:
-    """Makes the ids of several columns.
+    """Makes the ids of several columns; those that its graph has already are used again.
+
+    A wide and a deep part, or two layers, mostly have the same columns.
 
     Args:
         columns: Their features.
@@ -165,6 +175,59 @@ def make_ids(columns: Sequence[FeatureIds]) -> list[SparseIds]:
     Returns:
         The ids of each, whose `indices` are `[nnz]` rows where no sparse feature has them.
     """
+    made = _made_in_graph()
+    where = () if tf.executing_eagerly() else (device_of_op(), control_flow_context())
+    identities = [(_identity(column), where) for column in columns]
+    missing = {
+        identity: column
+        for identity, column in zip(identities, columns, strict=True)
+        if identity not in made
+    }
+    if missing:
+        made.update(zip(missing, _make(list(missing.values())), strict=True))
+    ids = []
+    for column, identity in zip(columns, identities, strict=True):
+        keys, place, _ = made[identity]
+        leading = (column.leading_shape, column.static_leading_shape)
+        ids.append(SparseIds(keys, *place, column.weights, *leading, name=column.name))
+    return ids
+
+
+class _Made(NamedTuple):
+    """Ids that a graph has.
+
+    Attributes:
+        keys: `[nnz]`.
+        place: The row of each, or `[nnz, 2]` indices, and `[2]` dense shape.
+        features: What they are made of, which keeps the tensors that `_identity` names by their id.
+    """
+
+    keys: tf.Tensor
+    place: tuple[tf.Tensor, tf.Tensor]
+    features: tuple[Feature, ...]
+
+
+def _made_in_graph() -> dict[Any, _Made]:
+    """The ids that the current graph has; none eagerly."""
+    if tf.executing_eagerly():
+        return {}
+    graph = tf.compat.v1.get_default_graph()
+    if not hasattr(graph, "_fe_ids"):
+        graph._fe_ids = {}
+    made: dict[Any, _Made] = graph._fe_ids
+    return made
+
+
+def _identity(column: FeatureIds) -> Hashable:
+    """What the ids of a column depend on."""
+    features = [
+        (*map(id, feature.components), feature.rule._replace(table=None), id(feature.rule.table))
+        for feature in column.features
+    ]
+    return tuple(features), column.cross
+
+
+def _make(columns: Sequence[FeatureIds]) -> list[_Made]:
     num_placed = sum(column.sparse is None for column in columns)
     result = raw_ops.FusedEmbeddingColumnKeys(
         **_features([feature for column in columns for feature in column.features]),
@@ -174,13 +237,12 @@ def make_ids(columns: Sequence[FeatureIds]) -> list[SparseIds]:
         column_names=[column.name for column in columns],
     )
     placed = zip(result.rows, result.dense_shapes, strict=True)
-    ids = []
+    made = []
     for column, keys in zip(columns, result.keys, strict=True):
         sparse = column.sparse
         place = next(placed) if sparse is None else (sparse.indices, sparse.dense_shape)
-        leading = (column.leading_shape, column.static_leading_shape)
-        ids.append(SparseIds(keys, *place, column.weights, *leading, name=column.name))
-    return ids
+        made.append(_Made(keys, place, column.features))
+    return made
 
 
 def _features(features: list[Feature]) -> dict[str, Any]:

@@ -76,11 +76,11 @@ def is_in_another_task(device: str) -> bool:
     table = tf.DeviceSpec.from_string(device or "")
     if table.job in (None, "localhost"):
         return False
-    here = tf.DeviceSpec.from_string(_device_of_op())
+    here = tf.DeviceSpec.from_string(device_of_op())
     return (table.job, table.task or 0) != (here.job, here.task or 0)
 
 
-def _device_of_op() -> str:
+def device_of_op() -> str:
     """The device that an op gets which is built now, or as much of it as is said."""
     if tf.executing_eagerly():
         return tf.constant(0).device

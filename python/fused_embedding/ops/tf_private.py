@@ -23,6 +23,7 @@ a body of tf.while_loop. Same signatures in TensorFlow 2.15 to 2.21.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.framework.attr_value_pb2 import AttrValue
@@ -66,6 +67,7 @@ __all__ = [
     "colocate_with",
     "cond_of_calls",
     "cond_v2",
+    "control_flow_context",
     "could_possibly_record",
     "create_handle_data",
     "eager_mode",
@@ -80,6 +82,11 @@ __all__ = [
     "variable_accessed",
     "warm_starting_util",
 ]
+
+
+def control_flow_context() -> Any:
+    """The branch or loop of TF1 control flow that is built now, None outside of all."""
+    return tf.compat.v1.get_default_graph()._get_control_flow_context()
 
 
 def set_bool_attr(op: tf.Operation, name: str, value: bool) -> None:
