@@ -25,7 +25,7 @@ STAGE := @$(PYTHON) tools/stage.py
 .PHONY: help demo bench test test-oldest lint wheel bazel sanitize cuda gpu qemu portable ci build core-tests clean
 
 help:
-	@echo "make demo [DATA=train.tsv]           trains stock and fused on the same rows"
+	@echo "make demo [DATA=train.tsv]           trains stock, do_fusion=True and fe.accelerate() on the same rows"
 	@echo "make demo ARGS=--embedding-variable  trains tables without a vocabulary on them"
 	@echo "make test | test-oldest | sanitize | cuda | qemu | lint     checks; make ci is all of them"
 	@echo "make bench [ARGS=--workload=W1]      measures, if nothing else does and the machine is fit to"

@@ -1,5 +1,6 @@
-"""The demo program: stock and fused training side by side."""
+"""The demo program: one click model, trained by stock and by fused lookups."""
 
+import ast
 import collections
 import functools
 import pathlib
@@ -9,7 +10,16 @@ import pytest
 
 import processes
 from fused_embedding import __main__, extras
-from fused_embedding.demo import criteo, main, model, synthetic, trainer
+from fused_embedding.demo import (
+    criteo,
+    main,
+    model,
+    report,
+    step_parts,
+    synthetic,
+    systems,
+    trainer,
+)
 
 CRITEO = pathlib.Path(__file__).parents[3] / "shared/data/criteo_kaggle/train.tsv.gz"
 SHORT = ("--steps=20", "--batch_size=64", "--embedding_dim=5")
@@ -26,12 +36,17 @@ run_command = functools.partial(processes.run_module, "fused_embedding")
 @needs_extras
 @pytest.mark.slow
 def test_synthetic_rows(tmp_path):
-    result = run_command("demo", *SHORT, "--fusion=v1", cwd=tmp_path)
+    result = run_command("demo", *SHORT, cwd=tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "synthetic, Criteo-shaped" in result.stdout
-    assert "ok      largest relative loss difference" in result.stdout
-    assert "ok      AUC difference" in result.stdout
-    assert "training both: 100%" in result.stderr
+    for name in (systems.DEFAULT, "do_fusion=True", systems.ACCELERATED):
+        assert f"ok      {name}, 20 steps: largest relative loss difference" in result.stdout
+        assert f"ok      {name}, 20 steps: AUC difference" in result.stdout
+    for replaced in ("linear_model (1)", "input_layer (1)", "AdagradOptimizer (52)"):
+        assert f"{replaced}: replaced" in result.stdout
+    for part in step_parts.PARTS:
+        assert f"\n{part} " in result.stdout
+    assert "training: 100%" in result.stderr
     assert (tmp_path / "demo_output/demo.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -39,9 +54,11 @@ def test_synthetic_rows(tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(not CRITEO.exists(), reason=f"real rows are not here: {CRITEO}")
 def test_real_rows(tmp_path):
-    result = run_command("demo", f"--data={CRITEO}", "--output_dir=plots", cwd=tmp_path)
+    size = ("--steps=40", "--batch_size=160", "--fusion=v1", "--output_dir=plots")
+    result = run_command("demo", f"--data={CRITEO}", *size, cwd=tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "6,400 for training, 1,600 held out" in result.stdout
+    assert "ok      do_fusion=v1, 40 steps: AUC difference" in result.stdout
     assert (tmp_path / "plots/demo.png").exists()
 
 
@@ -104,12 +121,13 @@ def test_a_missing_extra_is_exit_status_2(run_in_process, monkeypatch):
     assert "pip install 'fused_embedding[demo]'" in output
 
 
-def finished_run(name, losses, auc):
+def finished_run(name, losses, auc, steps=0):
     run = trainer.Run(name, None, None, losses=losses, step_seconds=[9.0, 0.1, 0.2, 0.3])
-    run.auc = auc
+    run.aucs[steps or len(losses)] = auc
     return run
 
 
+@pytest.mark.parametrize("name", [systems.DEFAULT, "do_fusion=True", systems.ACCELERATED])
 @pytest.mark.parametrize(
     ("losses", "auc", "status"),
     [
@@ -123,10 +141,38 @@ def finished_run(name, losses, auc):
         ([0.5, 0.4], float("nan"), 1),
     ],
 )
-def test_models_that_differ_are_exit_status_1(capsys, losses, auc, status):
-    stock = finished_run("stock", [0.5, 0.4], 0.7)
-    assert main.report(stock, finished_run("fused v2", losses, auc), "demo.png") == status
-    assert ("FAILED" in capsys.readouterr().out) == bool(status)
+def test_a_system_that_differs_is_exit_status_1(capsys, name, losses, auc, status):
+    names = (systems.DEFAULT, systems.BEST, "do_fusion=True", systems.ACCELERATED)
+    runs = {other: finished_run(other, [0.5, 0.4], 0.7) for other in names}
+    runs[name] = finished_run(name, losses, auc)
+    assert report.check(list(runs.values())) == status
+    output = capsys.readouterr().out
+    assert output.count("ok    ") == 6 - status
+    assert output.count(f"FAILED  {name}, 2 steps") == status
+
+
+@pytest.mark.parametrize(("loss", "auc", "status"), [(0.4, 0.6, 0), (0.39, 0.6, 1), (0.4, 0.7, 1)])
+def test_a_shorter_run_is_compared_after_its_last_step(loss, auc, status):
+    best = finished_run(systems.BEST, [0.5, 0.4, 0.3], 0.7)
+    best.aucs[2] = 0.6
+    assert report.check([finished_run(systems.DEFAULT, [0.5, loss], auc), best]) == status
+
+
+def test_the_table_has_the_ratios_to_both_stocks(capsys):
+    seconds = {
+        systems.DEFAULT: [9.0, 0.4],
+        systems.BEST: [9.0, 0.2, 0.1],
+        "fused": [9.0, 0.05, 0.1],
+    }
+    runs = [finished_run(name, [0.5], 0.7) for name in seconds]
+    for run in runs:
+        run.step_seconds = seconds[run.name]
+    report.show(runs, {"fused": dict.fromkeys(step_parts.PARTS, 1.5)})
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    (fused,) = (line for line in lines if line[:1] == ["fused"])
+    assert fused[1:7] == ["1", "15.0", "10.0", "20.0", "2.50", "8.00"]
+    assert ["lookups", "1.50"] in lines
+    assert ["a", "step", "9.00"] in lines
 
 
 def test_step_rate_leaves_the_first_block_out():
@@ -137,6 +183,8 @@ def test_speedup_pairs_neighbouring_blocks():
     stock, fused = finished_run("stock", [], 0.5), finished_run("fused v2", [], 0.5)
     stock.step_seconds, fused.step_seconds = [5.0, 1.0, 8.0, 3.0], [9.0, 0.5, 2.0, 1.0]
     assert trainer.speedup(stock, fused) == pytest.approx(3.0)  # of 2, 4 and 3
+    stock.step_seconds = [5.0, 1.0]
+    assert trainer.speedup(stock, fused) == pytest.approx(2.0)
 
 
 def test_batches_cover_an_epoch_once_and_repeat_for_a_seed():
@@ -173,24 +221,86 @@ def test_every_model_trains_on_every_batch_in_order():
 
     runs = [trainer.Run(name, Model(), Session()) for name in ("a", "b")]
     blocks = []
-    trainer.train(runs, iter(range(25)), blocks.append)
-    assert blocks == [10, 10, 5]
+    trainer.train(runs, iter(range(25)), lambda run, steps: blocks.append((run.name, steps)))
+    assert blocks == [("a", 10), ("b", 10), ("b", 10), ("a", 10), ("a", 5), ("b", 5)]
     for run in runs:
         assert run.session.seen == list(range(25))
         assert run.losses == list(range(25))
         assert len(run.step_seconds) == 3
 
 
-@pytest.mark.parametrize("do_fusion", [None, "v1", "v2"])
-def test_only_the_fused_model_has_fused_lookups(do_fusion):
-    built = model.build(do_fusion, embedding_dim=4, seed=1)
-    types = collections.Counter(op.type for op in built.graph.get_operations())
-    lookups = {"v1": "FusedEmbeddingSparsePostLookUp", "v2": "FusedEmbeddingSparsePostLookUpV2"}
-    num_columns = len(criteo.CARDINALITIES)
-    for version, op_type in lookups.items():
-        # Wide and deep part: two lookups of each column.
-        assert types[op_type] == (2 * num_columns if version == do_fusion else 0), op_type
-    assert types["SparseSegmentMean"] == (0 if do_fusion else num_columns)
+def op_types(name, fusion=True):
+    (system,) = (one for one in systems.systems(fusion) if one.name == name)
+    built = system.build(embedding_dim=4, seed=1)
+    return collections.Counter(op.type for op in built.graph.get_operations())
+
+
+def test_stock_has_no_op_of_ours():
+    types = op_types(systems.BEST)
+    assert not [name for name in types if name.startswith("Fused")]
+    assert types["SparseSegmentMean"] == len(criteo.CARDINALITIES)
+
+
+@pytest.mark.parametrize(
+    ("fusion", "op_type"),
+    [
+        ("v1", "FusedEmbeddingSparsePostLookUp"),
+        ("v2", "FusedEmbeddingSparsePostLookUpV2"),
+        (True, "FusedEmbeddingResourceGroupLookup"),
+    ],
+)
+def test_edited_columns_have_fused_lookups(fusion, op_type):
+    types, num_columns = op_types(f"do_fusion={fusion}", fusion), len(criteo.CARDINALITIES)
+    assert types[op_type] == num_columns
+    # The wide part and the optimizer are stock's.
+    assert types["SparseSegmentSum"] == num_columns
+    assert types["ResourceSparseApplyAdagrad"] == 2 * num_columns
+
+
+def test_the_accelerated_program_has_one_op_for_all_columns():
+    types = op_types(systems.ACCELERATED)
+    # Those of the wide and of the deep part.
+    assert types["FusedEmbeddingColumnKeys"] == types["FusedEmbeddingResourceGroupLookup"] == 2
+    assert types["FusedEmbeddingResourceSparseApply"] == 1
+    assert types["ResourceSparseApplyAdagrad"] == 0
+
+
+def test_the_program_imports_tensorflow_alone():
+    tree = ast.parse(pathlib.Path(model.__file__).read_text())
+    imports = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert imports == {"collections.abc", "typing", "fused_embedding.demo"}
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Import)]
+    assert {alias.name for node in names for alias in node.names} == {"math", "tensorflow"}
+
+
+@pytest.mark.parametrize(
+    ("label", "part"),
+    [
+        ("unstack = Unpack(categoricals)", "features to ids"),
+        ("linear_model_1/linear_model/C1/to_sparse_input/Where = Where(x)", "features to ids"),
+        ("linear_model_1/linear_model/C1/lookup = StringToHashBucketFast(x)", "features to ids"),
+        ("input_layer/FusedEmbeddingColumnKeys = FusedEmbeddingColumnKeys(x)", "features to ids"),
+        ("input_layer/C1_embedding/C1_embedding_weights/Where = Where(lookup)", "lookups"),
+        ("linear_model_1/linear_model/FusedX = FusedX(FusedEmbeddingColumnKeys)", "lookups"),
+        ("gradients/input_layer/concat_grad/split = SplitV(x)", "gradients of lookups"),
+        ("gradients/linear_model_1/linear_model/FusedX_grad/X = X(y)", "gradients of lookups"),
+        ("Adagrad/FusedEmbeddingResourceSparseApply = X(input_layer)", "optimizer updates"),
+        (
+            "gradients/hidden_1/MatMul_grad/MatMul = MatMul(input_layer)",
+            "dense layers and the rest",
+        ),
+        ("hidden_1/MatMul = MatMul(x)", "dense layers and the rest"),
+    ],
+)
+def test_part_of_an_op(label, part):
+    assert step_parts.part_of(label) == part
+
+
+def test_time_is_split_among_the_ops_that_run():
+    ops = [("a", 0, 10), ("b", 4, 8), ("b", 4, 6), ("a", 15, 16)]
+    # 4 to 6: one third a, two thirds b. 6 to 8: halves. 10 to 15: none.
+    want = {"a": 4 + 2 / 3 + 1 + 2 + 1, "b": 4 / 3 + 1, "between ops": 5}
+    assert dict(step_parts.split(ops)) == pytest.approx(want)
 
 
 def test_last_fifth_is_held_out():

@@ -43,6 +43,15 @@ def test_reads_values_and_empty_fields(tmp_path, end):
     assert [column.dtype for column in rows] == [np.float32, np.float32, np.int64]
 
 
+def test_categoricals_become_strings_again(tmp_path):
+    path = write(tmp_path / "rows.tsv", [GOOD])
+    rows = criteo.read_rows(path, max_rows=1, max_bad_lines=0)
+    strings = rows.with_strings()
+    want = [b"68fd1e64", b"", b"00000000", b"ffffffff", *[b"000000ab"] * 22]
+    assert strings.categoricals.tolist() == [want]
+    assert strings.labels is rows.labels
+
+
 def test_reads_gzip_whatever_its_name(tmp_path):
     path = tmp_path / "rows"
     path.write_bytes(gzip.compress((GOOD + "\n").encode() * 5))

@@ -1,5 +1,6 @@
 """Reads Criteo rows: label, 13 integers and 26 categoricals of 8 hex digits, TAB separated."""
 
+import binascii
 import gzip
 import itertools
 import re
@@ -46,16 +47,24 @@ class Rows(NamedTuple):
     """Labelled rows.
 
     `integers` hold log(1 + max(value, 0)), and 0 where the field is empty. `categoricals` hold
-    the 32-bit value of the hex digits, and `MISSING` where the field is empty.
+    the 32-bit value of the hex digits, and `MISSING` where the field is empty; `with_strings`
+    makes them strings again.
     """
 
     labels: np.ndarray  # [num_rows] float32
     integers: np.ndarray  # [num_rows, 13] float32
-    categoricals: np.ndarray  # [num_rows, 26] int64
+    categoricals: np.ndarray  # [num_rows, 26] int64, or bytes objects
 
     def take(self, index: np.ndarray | slice) -> "Rows":
         """The rows at `index`."""
         return Rows(*(column[index] for column in self))
+
+    def with_strings(self) -> "Rows":
+        """The rows with categoricals as in a Criteo file: 8 hex digits, or "" if missing."""
+        digits = binascii.hexlify(self.categoricals.astype(">u4").tobytes())
+        strings = np.frombuffer(digits, "S8").reshape(self.categoricals.shape).astype(object)
+        strings[self.categoricals == MISSING] = b""
+        return self._replace(categoricals=strings)
 
 
 def read_rows(path: str, max_rows: int, max_bad_lines: int) -> Rows:

@@ -1,11 +1,11 @@
-"""A Wide & Deep click model as a tf.compat.v1 user writes it, with or without fusion."""
+"""A Wide & Deep click model as a tf.compat.v1 user writes it: a program of TensorFlow alone."""
 
 import math
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-import fused_embedding as fe
 from fused_embedding.demo import criteo
 
 # Large fields share buckets: what matters to the demo is the rows of a batch, not the tables' size.
@@ -14,7 +14,7 @@ _HIDDEN_UNITS = 64
 LEARNING_RATE = 0.02
 NAMES = tuple(f"C{i + 1}" for i in range(len(criteo.CARDINALITIES)))
 
-Fusion = Literal["v1", "v2"] | None  # None is stock TensorFlow
+EmbeddingColumn = Callable[[Any, int], Any]  # of a categorical column and a dimension
 
 
 class Inputs(NamedTuple):
@@ -22,7 +22,7 @@ class Inputs(NamedTuple):
 
     labels: tf.Tensor  # [batch] float32
     integers: tf.Tensor  # [batch, 13] float32
-    categoricals: tf.Tensor  # [batch, 26] int64, -1 is missing
+    categoricals: tf.Tensor  # [batch, 26] int64 with -1, or strings with "", where it is missing
 
 
 class Model(NamedTuple):
@@ -43,18 +43,18 @@ class Model(NamedTuple):
         return dict(zip((self.labels, self.integers, self.categoricals), rows, strict=True))
 
 
-def placeholders() -> Inputs:
-    """Makes the inputs."""
+def placeholders(categorical_dtype: tf.DType = tf.int64) -> Inputs:
+    """Makes the inputs, with categoricals as int64 or as strings."""
     placeholder = tf.compat.v1.placeholder
     return Inputs(
         placeholder(tf.float32, [None], "labels"),
         placeholder(tf.float32, [None, criteo.NUM_INTEGERS], "integers"),
-        placeholder(tf.int64, [None, len(criteo.CARDINALITIES)], "categoricals"),
+        placeholder(categorical_dtype, [None, len(criteo.CARDINALITIES)], "categoricals"),
     )
 
 
 def features(categoricals: tf.Tensor) -> dict[str, tf.Tensor]:
-    """`[batch, 26]` ids as `[batch]` features by name."""
+    """`[batch, 26]` categoricals as `[batch]` features by name."""
     return dict(zip(NAMES, tf.unstack(categoricals, axis=1), strict=True))
 
 
@@ -69,18 +69,22 @@ def num_buckets() -> list[int]:
     return [min(2 * n + 100, _MAX_BUCKETS) for n in criteo.CARDINALITIES]
 
 
-def build(do_fusion: Fusion, embedding_dim: int, seed: int) -> Model:
-    """Builds the model in a graph of its own.
+def build(
+    embedding_dim: int,
+    seed: int,
+    embedding_column: EmbeddingColumn = tf.feature_column.embedding_column,
+) -> Model:
+    """Builds the model in a graph of its own. Its categoricals are strings.
 
     Args:
-        do_fusion: What the feature columns are given.
         embedding_dim: Dimension of the embeddings.
         seed: Graph-level seed of the initial values.
+        embedding_column: Makes the embedding columns.
     """
     with tf.Graph().as_default() as graph:
         tf.compat.v1.set_random_seed(seed)
-        inputs = placeholders()
-        logits = _logits(inputs, do_fusion, embedding_dim)
+        inputs = placeholders(tf.string)
+        logits = _logits(inputs, embedding_dim, embedding_column)
         loss = loss_of(inputs.labels, logits)
         saver = tf.compat.v1.train.Saver(tf.compat.v1.trainable_variables())
         train_op = tf.compat.v1.train.AdagradOptimizer(LEARNING_RATE).minimize(loss)
@@ -95,19 +99,15 @@ def build(do_fusion: Fusion, embedding_dim: int, seed: int) -> Model:
         )
 
 
-def _logits(inputs: Inputs, do_fusion: Fusion, embedding_dim: int) -> tf.Tensor:
+def _logits(inputs: Inputs, embedding_dim: int, embedding_column: EmbeddingColumn) -> tf.Tensor:
     """Wide part on the categoricals, deep part on their embeddings and the integers: `[batch]`."""
     columns = [
-        # The int64 hash of TensorFlow drops -1, the dense encoding of a missing value.
-        tf.feature_column.categorical_column_with_hash_bucket(name, size, tf.int64)
+        tf.feature_column.categorical_column_with_hash_bucket(name, size)
         for name, size in zip(NAMES, num_buckets(), strict=True)
     ]
-    embeddings = [
-        fe.feature_column.embedding_column(column, embedding_dim, do_fusion=do_fusion)
-        for column in columns
-    ]
+    embeddings = [embedding_column(column, embedding_dim) for column in columns]
     batch = features(inputs.categoricals)
-    wide = fe.feature_column.linear_model(batch, columns, do_fusion=do_fusion)
+    wide = tf.compat.v1.feature_column.linear_model(batch, columns)
     deep = tf.compat.v1.feature_column.input_layer(batch, embeddings)
     return wide_and_deep(wide, tf.concat([inputs.integers, deep], axis=1))
 

@@ -29,7 +29,7 @@ class Run:
     session: tf.compat.v1.Session
     losses: list[float] = field(default_factory=list)
     step_seconds: list[float] = field(default_factory=list)  # mean of each block
-    auc: float = float("nan")
+    aucs: dict[int, float] = field(default_factory=dict)  # on held-out rows, by steps trained
 
     @property
     def steps_per_second(self) -> float:
@@ -41,13 +41,21 @@ class Run:
         """Steps per second of each timed block: all but the first, which is the warm-up."""
         return [1.0 / seconds for seconds in self.step_seconds[1:]]
 
+    @property
+    def auc(self) -> float:
+        """AUC after the last step."""
+        return self.aucs[len(self.losses)]
 
-def start(models: dict[str, Model]) -> list[Run]:
-    """Opens a session for each model; all start from the values of the first.
+    def evaluate(self, held_out: criteo.Rows) -> None:
+        """Adds the AUC on `held_out` after the steps so far."""
+        self.aucs[len(self.losses)] = evaluate(self.model, self.session, held_out)
 
-    The values travel in a checkpoint: one written by the stock model is read by the fused one.
+
+def initialize(runs: Sequence[Run]) -> None:
+    """Gives all models the initial values of the first.
+
+    The values are passed by a checkpoint, which stock and fused models read and write alike.
     """
-    runs = [Run(name, model, open_session(model.graph)) for name, model in models.items()]
     with tempfile.TemporaryDirectory() as folder:
         for i, run in enumerate(runs):
             run.session.run(run.model.init_op)
@@ -56,16 +64,21 @@ def start(models: dict[str, Model]) -> list[Run]:
                     path = run.model.saver.save(run.session, f"{folder}/initial")
                 else:
                     run.model.saver.restore(run.session, path)
-    return runs
 
 
-def open_session(graph: tf.Graph) -> tf.compat.v1.Session:
-    """Opens a session in which stock TensorFlow is at its fastest."""
-    # Grappler's arithmetic optimisation replaces stock's row gathers by reads of whole tables,
-    # which makes stock slower: stock gets the faster setting.
+def open_session(graph: tf.Graph, is_tuned: bool = True) -> tf.compat.v1.Session:
+    """Opens a session for `graph`.
+
+    Args:
+        graph: The graph.
+        is_tuned: Whether Grappler's arithmetic optimization is off. If it is on, TensorFlow's
+            default, it makes stock's gathers read whole tables, and each update then copies the
+            table: stock is faster without it.
+    """
     config = tf.compat.v1.ConfigProto()
-    rewrites = config.graph_options.rewrite_options
-    rewrites.arithmetic_optimization = rewrites.OFF
+    if is_tuned:
+        rewrites = config.graph_options.rewrite_options
+        rewrites.arithmetic_optimization = rewrites.OFF
     return tf.compat.v1.Session(graph=graph, config=config)
 
 
@@ -79,14 +92,14 @@ def batches(rows: criteo.Rows, batch_size: int, steps: int, seed: int) -> Iterat
 
 
 def train(
-    runs: Sequence[Run], stream: Iterator[criteo.Rows], on_block: Callable[[int], None]
+    runs: Sequence[Run], stream: Iterator[criteo.Rows], on_block: Callable[[Run, int], None]
 ) -> None:
     """Trains all `runs` on the batches of `stream`, block by block.
 
     Args:
-        runs: Their losses and step times are filled in.
+        runs: Their losses and step times are appended to.
         stream: The batches; made before the clock starts.
-        on_block: Called after each block with its number of steps.
+        on_block: Called after each block with its run and its number of steps.
     """
     order = list(runs)
     while block := list(itertools.islice(stream, BLOCK_STEPS)):
@@ -98,19 +111,24 @@ def train(
                 )
                 run.losses.append(float(loss))
             run.step_seconds.append((time.perf_counter() - began) / len(block))
-        order.reverse()  # who goes first finds colder caches
-        on_block(len(block))
+            on_block(run, len(block))
+        order.reverse()  # the first of a round finds colder caches
 
 
-def speedup(stock: Run, fused: Run) -> float:
-    """Median over the rounds of fused rate by stock rate.
+def relative_differences(reference: Run, run: Run) -> np.ndarray:
+    """|loss - reference loss| / |reference loss| of each step of `run`."""
+    want = np.asarray(reference.losses[: len(run.losses)])
+    return np.abs(np.asarray(run.losses) - want) / np.abs(want)
 
-    The two blocks of a round are neighbours in time, so that this is steadier on a busy machine
-    than the ratio of the medians.
+
+def speedup(baseline: Run, run: Run) -> float:
+    """Median over the rounds of the rate of `run` by the rate of `baseline`.
+
+    The blocks of a round are neighbours in time, so that this is steadier on a busy machine than
+    the ratio of the medians. Only rounds in which both trained count.
     """
-    return statistics.median(
-        ours / theirs for ours, theirs in zip(fused.block_rates, stock.block_rates, strict=True)
-    )
+    rounds = zip(run.block_rates, baseline.block_rates, strict=False)
+    return statistics.median(ours / theirs for ours, theirs in rounds)
 
 
 def evaluate(model: Model, session: tf.compat.v1.Session, rows: criteo.Rows) -> float:
