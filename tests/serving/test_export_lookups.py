@@ -132,6 +132,9 @@ class Keys(tf.Module):
         result = fe.raw_ops.FusedEmbeddingColumnKeys(
             values=[words, numbers, numbers, numbers, unknown],
             row_splits=[splits],
+            tables=[],
+            sparse_indices=[],
+            sparse_shapes=[],
             Tkeys=[tf.int64] * 5,
             Trows=[tf.int64] * 4,
             layouts=["dense", "dense", "sparse", "ragged", "dense"],

@@ -245,7 +245,7 @@ def test_damaged_deltas_are_refused_or_whole(trainer):
     num_refused, num_unread = 0, 0
     for file in (f"{path}.index", f"{path}.data-00000-of-00001"):
         whole = pathlib.Path(file).read_bytes()
-        for damaged in damages(whole, every=5 if file.endswith("index") else 31):
+        for damaged in damages(whole, every=11 if file.endswith("index") else 67):
             pathlib.Path(file).write_bytes(damaged)
             try:
                 apply(path)
@@ -257,8 +257,8 @@ def test_damaged_deltas_are_refused_or_whole(trainer):
                 np.testing.assert_array_equal(answer(), trainer.want())
                 answer, apply = loaded_functions(trainer)
         pathlib.Path(file).write_bytes(whole)
-    assert num_refused > 150
-    assert num_unread < 15
+    assert num_refused > 70
+    assert num_unread < 8
     apply(path)
     np.testing.assert_array_equal(answer(), trainer.want())
 
