@@ -27,6 +27,11 @@ from fused_embedding.columns.linear_model import names_of_sums, pending_sum
 _sums_are_pending = contextvars.ContextVar("sums_are_pending", default=False)
 
 _IN_LAYERS = (fc_v2.EmbeddingColumn, fc_v2.SharedEmbeddingColumn)
+# Columns without it have fewer rows than the batch if its last rows have no id. Ours have zeros.
+_IS_SAFE = "use_safe_embedding_lookup"
+_ENDS_AT_LAST_ID = (
+    "the result of a column with use_safe_embedding_lookup=False ends at the last row with an id"
+)
 
 
 def replacements(switch: Switch) -> list[Replacement]:
@@ -61,6 +66,10 @@ def _input_layer(switch: Switch, stock: Callable[..., Any]) -> Callable[..., Any
             "scope": scope,
             "from_template": from_template,
         }
+        feature_columns = fc_v1._normalize_feature_columns(feature_columns)
+        if not all(getattr(column, _IS_SAFE, True) for column in feature_columns):
+            left = stock(features, feature_columns, **call, **filled)
+            return switch.leave("input_layer", _ENDS_AT_LAST_ID, left)
         return switch.run(
             "input_layer",
             lambda: input_layer(features, feature_columns, call, filled, merges=False),
@@ -99,6 +108,9 @@ def _get_dense_tensor(switch: Switch, stock: Callable[..., Any]) -> Callable[...
     def replaced(self: Any, transformation_cache: Any, state_manager: Any) -> Any:
         if type(self) not in _IN_LAYERS:
             return stock(self, transformation_cache, state_manager)
+        if not self.use_safe_embedding_lookup:
+            result = stock(self, transformation_cache, state_manager)
+            return switch.leave("embedding columns of a layer", _ENDS_AT_LAST_ID, result)
         return switch.run(
             "embedding columns of a layer",
             lambda: _look_up(self, transformation_cache, state_manager),
@@ -110,7 +122,8 @@ def _get_dense_tensor(switch: Switch, stock: Callable[..., Any]) -> Callable[...
 
 def _look_up(column: Any, transformation_cache: Any, state_manager: Any) -> Any:
     """The result of a column that a layer asks: one op looks up all that it has of these types."""
-    members = [c for c in columns_of_layer(state_manager) if type(c) in _IN_LAYERS]
+    of_layer = [c for c in columns_of_layer(state_manager) if type(c) in _IN_LAYERS]
+    members = [c for c in of_layer if c.use_safe_embedding_lookup]
     members = members if column in members else [column]
     original = {fuse(member, "v3"): member for member in members}
     layer = StateManagerOfOriginals(state_manager, original)

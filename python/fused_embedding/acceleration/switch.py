@@ -1,6 +1,8 @@
 """Whether `fe.accelerate` is on, and the choice between stock's function and ours for one call."""
 
-from collections.abc import Callable
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeVar
 
 from fused_embedding.acceleration.contexts import reason_for_stock
@@ -16,16 +18,43 @@ class Switch:
     Attributes:
         records: What was replaced and left; None: it is off.
         optimizers: Which optimizers are replaced: see `fe.accelerate`.
+        when_idle: Called when the last of the calls of `busy` has ended.
     """
 
     def __init__(self) -> None:
         self.records: Records | None = None
         self.optimizers: Optimizers = "equal"
+        self.when_idle: Callable[[], None] = lambda: None
+        self._num_busy = 0
+        self._lock = threading.Lock()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call of a replaced function needs other replaced functions to finish."""
+        return self._num_busy > 0
+
+    @contextlib.contextmanager
+    def busy(self) -> Iterator[None]:
+        """The context of a call that stock's functions cannot finish if fe.accelerate ends.
+
+        Yields:
+            Nothing.
+        """
+        with self._lock:
+            self._num_busy += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._num_busy -= 1
+            if self.records is None and not self.is_busy:
+                self.when_idle()
 
     def leave(self, kind: str, why: str, result: T) -> T:
         """Notes that a call was left to stock, and returns the result."""
-        if self.records is not None:
-            self.records.add(kind, why)
+        records = self.records
+        if records is not None:
+            records.add(kind, why)
         return result
 
     def run(self, kind: str, ours: Callable[[], Any], stock: Callable[[], Any]) -> Any:
@@ -39,12 +68,13 @@ class Switch:
         Returns:
             The result.
         """
-        if self.records is None:
+        records = self.records  # another thread may end fe.accelerate meanwhile
+        if records is None:
             return stock()
         left = reason_for_stock()
         if left is not None:
             return self.leave(kind, left, stock())
         with marked_as_accelerated():
             result = ours()
-        self.records.add(kind)
+        records.add(kind)
         return result
