@@ -92,7 +92,7 @@ portable: wheel
 	@ls dist/portable/*.whl
 
 # With the oldest TensorFlow: what depends on its version, and each value of a parameter once.
-OLDEST_IN_CI := --skip-slow --grids=values --folders=ops,variable,lookup,columns,kerases,train,checkpoint,packaging
+OLDEST_IN_CI := --skip-slow --grids=values --folders=ops,variable,lookup,columns,acceleration,kerases,train,checkpoint,packaging
 
 # ccache, where it can be had, compiles the core once for all builds. Machine code for the oldest
 # GPU and the newest of TensorFlow's: all of them would take ten minutes more. The seconds of each
