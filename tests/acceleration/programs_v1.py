@@ -58,7 +58,9 @@ def deep_columns():
         fc.embedding_column(columns[name], 4, initializer=random(i), combiner="sqrtn")
         for i, name in enumerate(names)
     ]
-    return [*deep, fc.indicator_column(columns["word"]), fc.numeric_column("age")]
+    # Ages as they are would let training amplify one rounding a thousand times.
+    age = fc.numeric_column("age", normalizer_fn=lambda x: x / 80)
+    return [*deep, fc.indicator_column(columns["word"]), age]
 
 
 def wide_columns():

@@ -321,3 +321,17 @@ def test_second_derivatives_fail_as_stocks():
         return cases.dense(tf.gradients(tf.reduce_sum(first**2), table)[0]), []
 
     cases.assert_fails_alike(program)
+
+
+@pytest.mark.xfail(raises=LookupError, reason="the gradient ops have no gradient")
+def test_second_derivatives_of_a_weighted_lookup_are_stocks():
+    """Stock's weighted lookup is of ops that can be differentiated twice."""
+
+    @cases.in_session
+    def program():
+        table = cases.variable()
+        loss = cases.loss_of(table, sparse_weights=cases.weights(), combiner="sum")
+        first = cases.dense(tf.gradients(loss, table)[0])
+        return cases.dense(tf.gradients(tf.reduce_sum(first**2), table)[0]), []
+
+    cases.assert_same(program)
