@@ -92,7 +92,7 @@ portable: wheel
 	@ls dist/portable/*.whl
 
 # With the oldest TensorFlow: what depends on its version, and each value of a parameter once.
-OLDEST_IN_CI := --skip-slow --grids=values --folders=ops,variable,lookup,columns,kerases,train,acceleration,checkpoint,packaging
+OLDEST_IN_CI := --skip-slow --grids=values --folders=ops,variable,lookup,columns,acceleration,kerases,train,checkpoint,packaging
 
 # ccache, where it can be had, compiles the core once for all builds. GPU code is built for the oldest
 # GPU alone: no code depends on the architecture, and each takes 40 % of nvcc's time. The seconds of

@@ -19,6 +19,7 @@ def alternate(
     block: int,
     undo: Mapping[str, Step] | None = None,
     untimed: int = 1,
+    clock: Callable[[], int] | None = None,
 ) -> dict[str, np.ndarray]:
     """Times the steps block by block in rounds, so that drift of the machine hits all alike.
 
@@ -32,6 +33,7 @@ def alternate(
         block: Timed steps of a system in a round.
         undo: What is called after each step of a system with the step's number, untimed.
         untimed: Steps that a block starts with: more where a system works ahead in others' time.
+        clock: Returns nanoseconds; None: those of the wall clock.
 
     Returns:
         `[rounds, block]` float64 microseconds of each system.
@@ -50,17 +52,22 @@ def alternate(
             for i in range(untimed):
                 steps[name](first + i)
                 undo[name](first + i)
-            samples[name][r] = _time_block(steps[name], undo[name], first + untimed, block)
+            samples[name][r] = _time_block(
+                steps[name], undo[name], range(first + untimed, first + untimed + block), clock
+            )
     gc.enable()
     return samples
 
 
-def _time_block(step: Step, undo: Step, first: int, block: int) -> list[float]:
+def _time_block(
+    step: Step, undo: Step, numbers: range, clock: Callable[[], int] | None
+) -> list[float]:
+    now = clock or time.perf_counter_ns
     times = []
-    for i in range(first, first + block):
-        start = time.perf_counter_ns()
+    for i in numbers:
+        start = now()
         step(i)
-        times.append((time.perf_counter_ns() - start) / 1e3)
+        times.append((now() - start) / 1e3)
         undo(i)
     return times
 

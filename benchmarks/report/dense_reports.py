@@ -197,9 +197,29 @@ def rows_table(records: list[dict]) -> str:
     return "\n".join(lines)
 
 
+def programs_table(records: list[dict]) -> str:
+    """Returns the table of whole programs under `fe.accelerate()`."""
+    lines = ["### Programs under `fe.accelerate()`", ""]
+    names = {"stock_default": "stock at its defaults", "stock": "stock"}
+    names |= {"do_fusion": "`do_fusion=True`"}
+    head = ["program", "columns x rows", "threads", "CPU ms of a step", "of it columns"]
+    lines += markdown.head([*head, *(f"columns over {name}" for name in names.values())])
+    for record in records:
+        axes, [cell] = record["axes"], record["cells"]
+        ours, rest = (cell["systems"][name] for name in ("accelerate", "rest"))
+        size = f"{axes['columns']} x {axes['batch_size']}"
+        of_columns = (ours["median_us"] - rest["median_us"]) / 1e3
+        row = [axes["program"], size, str(axes["threads"]), markdown.milliseconds(ours)]
+        row.append(f"{of_columns:.2f}")
+        row += [markdown.speedup(ours["speedup_over"][name]) for name in names]
+        lines.append(markdown.row(row))
+    return "\n".join(lines)
+
+
 _TABLES: dict[str, Callable[[list[dict]], str]] = {
     "columns": columns_table,
     "rows": rows_table,
+    "programs": programs_table,
     "one_table": one_table_table,
     "sweep": sweep_table,
     "serving": serving_table,

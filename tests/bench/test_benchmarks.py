@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import processes
+from cases import columns as column_cases
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # the benchmarks are no installed package
@@ -394,6 +395,29 @@ def test_rows_of_one_user_are_compared_with_expanded_features(tmp_path):
     for cell in record["cells"]:
         assert list(cell["systems"]) == ["stock", "expanded", "rows", "rows_again"]
     assert "| 3 + 2 | 5 | 1 | forward |" in dense_reports.rows_table([record])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["wide_deep_small", "keras"])
+def test_a_program_under_accelerate_is_compared_with_stock(tmp_path, program):
+    if program == "keras":
+        column_cases.keras()  # or a skip
+    arguments = ["--columns=4", "--batch_size=8", "--small_batch=6", "--buckets=50", "--dim=4"]
+    arguments += [f"--program={program}", "--threads=1", "--rounds=2", "--block=2"]
+    record, done = run_module("columns.accelerate", tmp_path, *arguments)
+    systems = record["cells"][0]["systems"]
+    assert list(systems) == ["stock_default", "stock", "do_fusion", "accelerate", "rest"]
+    assert systems["accelerate"]["speedup_over"].keys() == {"stock_default", "stock", "do_fusion"}
+    assert "accelerate is faster by" in done.stdout
+    size = record["axes"]["batch_size"]
+    assert f"| {program} | 4 x {size} | 1 |" in dense_reports.programs_table([record])
+
+
+def test_another_clock_times_steps():
+    ticks = iter(range(0, 10**9, 5000))
+    steps = {"a": lambda i: None}
+    samples = timing.alternate(steps, rounds=1, block=3, clock=lambda: next(ticks))["a"]
+    np.testing.assert_array_equal(samples, 5.0)
 
 
 def test_a_peer_that_is_not_there_is_named(tmp_path):

@@ -39,7 +39,11 @@ class Acceleration:
         return self._records.counts()
 
     def stop(self) -> None:
-        """Ends it; a second call does nothing. Stock's functions return with the last one."""
+        """Ends it; a second call does nothing.
+
+        The end of the last one restores stock's functions. If another thread is applying gradients,
+        they are restored when it is done.
+        """
         with _lock:
             if self in _active:
                 _active.remove(self)
@@ -60,8 +64,17 @@ def _apply() -> None:
         _installation = _installation or _install()
     elif _installation is not None:
         _switch.records = None
-        _installation.undo()
-        _installation = None
+        if not _switch.is_busy:
+            _installation.undo()
+            _installation = None
+
+
+def _when_idle() -> None:
+    with _lock:
+        _apply()
+
+
+_switch.when_idle = _when_idle
 
 
 def _install() -> Installation:

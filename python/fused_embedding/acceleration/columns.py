@@ -28,6 +28,11 @@ from fused_embedding.columns.stock_functions import with_globals
 _sums_are_pending = contextvars.ContextVar("sums_are_pending", default=False)
 
 _IN_LAYERS = (fc_v2.EmbeddingColumn, fc_v2.SharedEmbeddingColumn)
+# Columns without it have fewer rows than the batch if its last rows have no id. Ours have zeros.
+_IS_SAFE = "use_safe_embedding_lookup"
+_ENDS_AT_LAST_ID = (
+    "the result of a column with use_safe_embedding_lookup=False ends at the last row with an id"
+)
 
 
 def replacements(switch: Switch) -> list[Replacement]:
@@ -45,7 +50,10 @@ def replacements(switch: Switch) -> list[Replacement]:
 
 
 def _input_layer(switch: Switch, stock: Callable[..., Any]) -> Callable[..., Any]:
-    def choose(_: list[Any], ours: Callable[[], Any], stocks: Callable[[], Any]) -> Any:
+    def choose(columns: list[Any], ours: Callable[[], Any], stocks: Callable[[], Any]) -> Any:
+        if not all(getattr(column, _IS_SAFE, True) for column in columns):
+            switch.note("input_layer", _ENDS_AT_LAST_ID)
+            return stocks()
         return switch.run("input_layer", ours, stocks)
 
     return instead_of_stock(stock, choose, merges=False)
@@ -80,6 +88,9 @@ def _get_dense_tensor(switch: Switch, stock: Callable[..., Any]) -> Callable[...
     def replaced(self: Any, transformation_cache: Any, state_manager: Any) -> Any:
         if type(self) not in _IN_LAYERS:
             return stock(self, transformation_cache, state_manager)
+        if not self.use_safe_embedding_lookup:
+            switch.note("embedding columns of a layer", _ENDS_AT_LAST_ID)
+            return stock(self, transformation_cache, state_manager)
         return switch.run(
             "embedding columns of a layer",
             lambda: _look_up(self, transformation_cache, state_manager),
@@ -91,7 +102,8 @@ def _get_dense_tensor(switch: Switch, stock: Callable[..., Any]) -> Callable[...
 
 def _look_up(column: Any, transformation_cache: Any, state_manager: Any) -> Any:
     """The result of a column that a layer asks: one op looks up all that it has of these types."""
-    members = [c for c in columns_of_layer(state_manager) if type(c) in _IN_LAYERS]
+    of_layer = [c for c in columns_of_layer(state_manager) if type(c) in _IN_LAYERS]
+    members = [c for c in of_layer if c.use_safe_embedding_lookup]
     members = members if column in members else [column]
     original = {fuse(member, "v3"): member for member in members}
     layer = StateManagerOfOriginals(state_manager, original)

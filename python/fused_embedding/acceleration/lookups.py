@@ -4,6 +4,7 @@ All of their names end in the functions of `tf.compat.v1.nn`, which ask these fi
 """
 
 import contextvars
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,10 +13,11 @@ import tensorflow as tf
 from fused_embedding.acceleration.replacements import Dispatch
 from fused_embedding.acceleration.switch import Switch
 from fused_embedding.lookup import stock_signatures
+from fused_embedding.ops.dtypes import UnsupportedDtypeError
 from fused_embedding.variable.embedding_variable import EmbeddingVariable
 from fused_embedding.variable.partitions import PartitionedEmbeddingVariable
 
-# Whether one of our functions runs, which may call stock's for what the fused ops cannot do.
+# Whether one of our functions runs, which calls stock's for a dtype that the fused ops do not have.
 _is_ours = contextvars.ContextVar("is_ours", default=False)
 
 _TABLES = (EmbeddingVariable, PartitionedEmbeddingVariable)
@@ -31,7 +33,10 @@ def _run(
     switch: Switch, kind: str, params: Any, is_fast: bool, ours: Callable[[], tf.Tensor]
 ) -> Any:
     """The result of our function; NotImplemented where stock's must be called."""
-    if _is_ours.get() or _has_tables(params):
+    if _is_ours.get():
+        # Our function calls stock's in its handler of the error that has the reason.
+        raise UnsupportedDtypeError(str(sys.exc_info()[1]))
+    if _has_tables(params):
         return NotImplemented
     if is_fast:
         switch.note(kind, "allow_fast_lookup=True has a gradient of its own")

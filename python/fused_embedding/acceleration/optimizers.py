@@ -43,15 +43,17 @@ def replacements(switch: Switch) -> list[Replacement]:
     """What is replaced while `switch` is on."""
     of_classes = [_of_class(switch, cls) for cls in (*_EQUAL, *_UNEQUAL)]
     return [
-        Replacement(_train.Optimizer, "apply_gradients", _apply_gradients),
+        Replacement(
+            _train.Optimizer, "apply_gradients", lambda stock: _apply_gradients(switch, stock)
+        ),
         *itertools.chain.from_iterable(of_classes),
     ]
 
 
-def _apply_gradients(stock: Callable[..., Any]) -> Callable[..., Any]:
+def _apply_gradients(switch: Switch, stock: Callable[..., Any]) -> Callable[..., Any]:
     def replaced(self: Any, *args: Any, **kwargs: Any) -> Any:
         # train/hook.py has a stand-in for an optimizer that trains tables too.
-        with collecting_updates(getattr(self, "stands_for", self)):
+        with switch.busy(), collecting_updates(getattr(self, "stands_for", self)):
             return stock(self, *args, **kwargs)
 
     return replaced
@@ -91,10 +93,11 @@ def _of_class(switch: Switch, cls: type) -> list[Replacement]:
 
 def _has_part_in(switch: Switch, cls: type, optimizer: Any, variable: Any) -> bool:
     """Whether our op does an update, which is noted either way."""
-    if switch.records is None:
+    records = switch.records
+    if records is None:
         return False
     left = _reason_to_leave(switch, cls, optimizer, variable)
-    switch.note(type(optimizer).__name__, left)
+    records.add(type(optimizer).__name__, left)
     return left is None
 
 

@@ -1,6 +1,8 @@
 """Whether `fe.accelerate` is on, and the choice between stock's function and ours for one call."""
 
-from collections.abc import Callable
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 from fused_embedding.acceleration.contexts import reason_for_stock
@@ -15,11 +17,37 @@ class Switch:
     Attributes:
         records: What was replaced and left; None: it is off.
         optimizers: Which optimizers are replaced: see `fe.accelerate`.
+        when_idle: Called when the last of the calls of `busy` has ended.
     """
 
     def __init__(self) -> None:
         self.records: Records | None = None
         self.optimizers: Optimizers = "equal"
+        self.when_idle: Callable[[], None] = lambda: None
+        self._num_busy = 0
+        self._lock = threading.Lock()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call of a replaced function needs other replaced functions to finish."""
+        return self._num_busy > 0
+
+    @contextlib.contextmanager
+    def busy(self) -> Iterator[None]:
+        """The context of a call that stock's functions cannot finish if fe.accelerate ends.
+
+        Yields:
+            Nothing.
+        """
+        with self._lock:
+            self._num_busy += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._num_busy -= 1
+            if self.records is None and not self.is_busy:
+                self.when_idle()
 
     def note(self, kind: str, left: str | None = None) -> None:
         """Counts a call: left to stock for a reason, or replaced."""
@@ -38,7 +66,8 @@ class Switch:
         Returns:
             The result.
         """
-        if self.records is None:
+        records = self.records  # another thread may end fe.accelerate meanwhile
+        if records is None:
             return stock()
         left = reason_for_stock()
         if left is not None:
@@ -46,5 +75,5 @@ class Switch:
             return stock()
         with marked_as_accelerated():
             result = ours()
-        self.note(kind)
+        records.add(kind)
         return result
