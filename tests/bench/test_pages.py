@@ -29,6 +29,12 @@ def over(benchmark, phase, peer, of=AMD):
     return ours["speedup_over"][peer]["median"]
 
 
+def over_of(benchmark, ours, peer):
+    """The same of a benchmark with one cell."""
+    [cell] = AMD.cells(benchmark).values()
+    return cell[ours]["speedup_over"][peer]["median"]
+
+
 def peers(benchmark, phase):
     return [over(benchmark, phase, peer) for peer in ("torch_embedding_bag", "fbgemm_tbe")]
 
@@ -227,6 +233,16 @@ QUOTES = [
         [
             *(over(name, "adagrad", "fbgemm_tbe") for name in ("W4-t1", "W1-t1")),
             over("W1-t1", "adagrad", "torch_embedding_bag"),
+        ],
+    ),
+    (
+        "README.md",
+        "({:.1f} times as fast as stock at its best, {:.1f} times as stock at its defaults). From "
+        "strings to rows, `input_layer` is {:.0f} times as",
+        [
+            over_of("accelerate-wide_deep-t1", "accelerate", "stock"),
+            over_of("accelerate-wide_deep-t1", "accelerate", "stock_default"),
+            over_of("input_layer-string-t1", "fused", "stock"),
         ],
     ),
     ("README.md", "Inserts and finds are {:.0f} to {:.0f} times", inserts_and_finds()),

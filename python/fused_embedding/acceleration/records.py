@@ -2,12 +2,13 @@
 
 import collections
 import contextlib
+import logging
 import threading
 from typing import NamedTuple
 
-from absl import logging
-
 from fused_embedding.ops.path_notes import ACCELERATED, noted
+
+_log = logging.getLogger("fused_embedding")
 
 
 class Record(NamedTuple):
@@ -38,9 +39,9 @@ class Records:
         if not is_first:
             return
         if left is None:
-            logging.info("fe.accelerate: replaced: %s", kind)
+            _log.info("fe.accelerate: replaced: %s", kind)
         else:
-            logging.info("fe.accelerate: left to stock: %s, because %s", kind, left)
+            _log.info("fe.accelerate: left to stock: %s, because %s", kind, left)
 
     def counts(self) -> dict[Record, int]:
         """A copy of the counts, in the order of the first calls."""
