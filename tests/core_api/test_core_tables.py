@@ -43,6 +43,13 @@ def test_a_table_without_a_column_is_an_error(cpu):
         cpu.run(lookups.table_group_lookup(columns))
 
 
+def test_a_number_of_no_table_is_an_error(cpu):
+    lookup = lookups.table_group_lookup(core_rows.Group(4).columns(cpu, TINY))
+    lookup.struct.num_tables -= 1
+    with pytest.raises(core.CoreError, match=r"table_number must be in \[0, 2\), got 2"):
+        cpu.run(lookup)
+
+
 @pytest.mark.parametrize("name", ["gpu", "cpu"])
 def test_a_step_on_one_table_is_what_it_is_by_hand(request, name):
     machine = request.getfixturevalue(name)
