@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from fused_embedding.train.collected import LATER
 from fused_embedding.train.rules import RULES
+from fused_embedding.train.slot_values import FillsSlotsAtRunTime
 from fused_embedding.train.sparse_apply import SparseUpdate, apply_sparse_gradients, can_update
 
 __all__ = [
@@ -109,7 +110,7 @@ def _apply(optimizer: Any, pending: list[PendingUpdate]) -> list[tf.Operation]:
     return apply_sparse_gradients(updates, step, optimizer._use_locking)
 
 
-class _FusedUpdates:
+class _FusedUpdates(FillsSlotsAtRunTime):
     """Collects the sparse updates of a call of apply_gradients, which stock applies one by one."""
 
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
@@ -179,6 +180,14 @@ class AdamOptimizer(_FusedUpdates, tf.compat.v1.train.AdamOptimizer):
 
 class FtrlOptimizer(_FusedUpdates, tf.compat.v1.train.FtrlOptimizer):
     """tf.compat.v1.train.FtrlOptimizer, with one op for all sparse updates of a step."""
+
+    def _create_slots(self, var_list: list[Any]) -> None:
+        initial = tf.compat.v1.constant_initializer(self._initial_accumulator_value)
+        for v in var_list:
+            self._get_or_make_slot_with_initializer(
+                v, initial, v.shape, v.dtype.base_dtype, "accum", self._accum_name or self._name
+            )
+            self._zeros_slot(v, "linear", self._linear_name or self._name)
 
 
 # They train EmbeddingVariables like their stock base classes.

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from fused_embedding.train.rules import RULES, Step, adam_hyperparameters
+from fused_embedding.train.slot_values import FillsSlotsAtRunTime
 
 v1 = tf.compat.v1
 
@@ -37,7 +38,7 @@ class _Rows(NamedTuple):
         return tf.cast(number, self.value.dtype)
 
 
-class _TensorRule:
+class _TensorRule(FillsSlotsAtRunTime):
     """Updates ordinary variables by `_step`, which maps rows to their new value and slots.
 
     Attributes:
