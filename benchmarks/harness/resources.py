@@ -15,10 +15,12 @@ def drift(series: list[dict[str, float]], name: str) -> float:
     return round(float(100 * slope * np.ptp(seconds) / values.mean()), 4)
 
 
-def resident_bytes() -> int:
-    """Returns the memory of this process."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+def resident_bytes(what: str = "VmRSS", process: int | str = "self") -> int:
+    """Returns the memory of a process: VmRSS now, VmHWM at most."""
+    for line in pathlib.Path(f"/proc/{process}/status").read_text().splitlines():
+        if line.startswith(what):
+            return int(line.split()[1]) << 10
+    raise KeyError(what)
 
 
 def descriptors_below(folder: pathlib.Path) -> int:

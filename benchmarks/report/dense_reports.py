@@ -216,10 +216,24 @@ def programs_table(records: list[dict]) -> str:
     return "\n".join(lines)
 
 
+def memory_table(records: list[dict]) -> str:
+    """Returns the table of the peak memory of training."""
+    lines = ["### Memory of training: peak over the bytes of tables and slots", ""]
+    systems = {"stock": "stock", "ours": "`fe.train`"}
+    lines += markdown.head(["workload", "optimizer", "tables and slots, MB", *systems.values()])
+    for record in records:
+        for cell in record["cells"]:
+            row = [record["axes"]["workload"], cell["phase"], f"{cell['content_bytes'] / 1e6:.0f}"]
+            row += [f"{cell['systems'][system]['over_content']:.2f}" for system in systems]
+            lines.append(markdown.row(row))
+    return "\n".join(lines)
+
+
 _TABLES: dict[str, Callable[[list[dict]], str]] = {
     "columns": columns_table,
     "rows": rows_table,
     "programs": programs_table,
+    "memory": memory_table,
     "one_table": one_table_table,
     "sweep": sweep_table,
     "serving": serving_table,

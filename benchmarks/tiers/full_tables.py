@@ -132,11 +132,3 @@ def wait() -> None:
     print("prepared", flush=True)
     while AWAIT.value and not pathlib.Path(AWAIT.value).exists():
         time.sleep(1)
-
-
-def resident_bytes(what: str = "VmRSS", process: int | str = "self") -> int:
-    """Of a process: VmRSS now, VmHWM at most."""
-    for line in pathlib.Path(f"/proc/{process}/status").read_text().splitlines():
-        if line.startswith(what):
-            return int(line.split()[1]) << 10
-    raise KeyError(what)

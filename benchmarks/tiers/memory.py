@@ -16,7 +16,7 @@ import sys
 
 from absl import app, flags
 
-from benchmarks.harness import confine, machine
+from benchmarks.harness import confine, machine, resources
 from benchmarks.tiers import full_tables
 
 _STEPS = flags.DEFINE_integer("steps", 60, "Steps of training.", lower_bound=1)
@@ -61,14 +61,14 @@ def _measure(group: pathlib.Path | None) -> dict:
         small.train(tf.constant(next(keys) % 100_000))
     del small
     gc.collect()
-    before, budget = full_tables.resident_bytes(), full_tables.budget()
+    before, budget = resources.resident_bytes(), full_tables.budget()
     figures: dict = {"budget": budget, "tensorflow_bytes": before}
     if group:
         figures |= confine.limit(group, int(_LIMIT.value * budget))
     table = full_tables.Table.make("confined", on_ssd=True)
     table.fill()
     filled = table.counters()
-    figures["filled_of_budget"] = _of_budget(full_tables.resident_bytes() - before)
+    figures["filled_of_budget"] = _of_budget(resources.resident_bytes() - before)
     spec = tf.TensorSpec([None], tf.int64)
     dataset = tf.data.Dataset.from_generator(full_tables.batches, output_signature=spec)
     ahead = fe.data.prefetch_embeddings(lambda ids: [(table.variable, ids)])
@@ -76,8 +76,8 @@ def _measure(group: pathlib.Path | None) -> dict:
     for _ in range(_STEPS.value):
         table.train(next(stream))
     figures |= full_tables.counted(filled, table.counters())
-    figures["grown_of_budget"] = _of_budget(full_tables.resident_bytes() - before)
-    figures["most_of_budget"] = _of_budget(full_tables.resident_bytes("VmHWM") - before)
+    figures["grown_of_budget"] = _of_budget(resources.resident_bytes() - before)
+    figures["most_of_budget"] = _of_budget(resources.resident_bytes("VmHWM") - before)
     if group:
         figures["cgroup_most_bytes"] = int((group / "memory.max_usage_in_bytes").read_text())
         figures["cgroup_refusals"] = int((group / "memory.failcnt").read_text())

@@ -20,7 +20,7 @@ from typing import TextIO, cast
 import numpy as np
 from absl import app, flags
 
-from benchmarks.harness import confine, machine, timing, workloads
+from benchmarks.harness import confine, machine, resources, timing, workloads
 from benchmarks.tiers import full_tables
 
 _PEER = flags.DEFINE_string("peer_python", None, "Python that can import damo.", required=True)
@@ -46,7 +46,7 @@ def main(_: list[str]) -> None:
             "damo": {name: _ask_for(ask, name) for name in ("pull", "push")},
         }
         samples = _alternate(calls)
-        peer_bytes = full_tables.resident_bytes("VmRSS", peer)
+        peer_bytes = resources.resident_bytes("VmRSS", peer)
     cells = []
     for phase in ("pull", "push"):
         cell: dict = {"phase": phase, "systems": {}}

@@ -387,6 +387,15 @@ def test_an_input_layer_is_compared_with_stocks(tmp_path, feature):
 
 
 @pytest.mark.slow
+def test_memory_of_training_is_compared_with_stock(tmp_path):
+    record, _ = run_module("tables.training_memory", tmp_path, "--workload=tiny", "--steps=2")
+    [cell] = record["cells"]
+    assert cell["content_bytes"] == 2 * 107 * 8 * 4
+    assert all(system["peak_bytes"] > 0 for system in cell["systems"].values())
+    assert "| tiny | AdagradOptimizer | 0 |" in dense_reports.memory_table([record])
+
+
+@pytest.mark.slow
 def test_rows_of_one_user_are_compared_with_expanded_features(tmp_path):
     arguments = ["--user_columns=3", "--item_columns=2", "--long=1", "--length=4", "--items=5"]
     arguments += ["--buckets=50", "--dim=4", "--rounds=2", "--block=2", "--threads=1"]

@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from fused_embedding.ops.disabled import is_disabled
 from fused_embedding.train.collected import LATER
 from fused_embedding.train.rules import RULES
 from fused_embedding.train.slot_values import FillsSlotsAtRunTime
@@ -182,6 +183,10 @@ class FtrlOptimizer(_FusedUpdates, tf.compat.v1.train.FtrlOptimizer):
     """tf.compat.v1.train.FtrlOptimizer, with one op for all sparse updates of a step."""
 
     def _create_slots(self, var_list: list[Any]) -> None:
+        if is_disabled("apply"):
+            super()._create_slots(var_list)
+            return
+        # Stock's initializer is a function of its own; this one has a value.
         initial = tf.compat.v1.constant_initializer(self._initial_accumulator_value)
         for v in var_list:
             self._get_or_make_slot_with_initializer(

@@ -12,6 +12,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.ops import init_ops
 
+from fused_embedding.ops.disabled import is_disabled
+
 # Slots of fewer values, as those of an MLP's layers, are filled as in stock, by one op.
 _MIN_VALUES = 1 << 16
 
@@ -20,16 +22,16 @@ class FillsSlotsAtRunTime:
     """A v1 optimizer whose slots have stock's values, of which a session keeps no copy."""
 
     def _get_or_make_slot_with_initializer(
-        self, var: Any, initializer: Any, shape: Any, *args: Any
+        self, var: Any, initializer: Any, shape: Any, *args: Any, **kwargs: Any
     ) -> Any:
         value = _value_of(initializer)
-        if value is not None and _is_large(shape) and not tf.executing_eagerly():
+        if value is not None and _is_filled(shape) and not tf.executing_eagerly():
             initializer = _filled_with(value)
         stock = super()._get_or_make_slot_with_initializer  # type: ignore[misc]
-        return stock(var, initializer, shape, *args)
+        return stock(var, initializer, shape, *args, **kwargs)
 
     def _zeros_slot(self, var: Any, slot_name: str, op_name: str) -> Any:
-        if not _is_large(var.shape):
+        if not _is_filled(var.shape):
             return super()._zeros_slot(var, slot_name, op_name)  # type: ignore[misc]
         zeros = tf.compat.v1.zeros_initializer()
         return self._get_or_make_slot_with_initializer(
@@ -37,8 +39,10 @@ class FillsSlotsAtRunTime:
         )
 
 
-def _is_large(shape: tf.TensorShape) -> bool:
-    return shape.is_fully_defined() and math.prod(shape.as_list()) >= _MIN_VALUES
+def _is_filled(shape: tf.TensorShape) -> bool:
+    """Whether a slot of this shape is large enough, and FE_DISABLE permits it."""
+    is_large = shape.is_fully_defined() and math.prod(shape.as_list()) >= _MIN_VALUES
+    return is_large and not is_disabled("apply")
 
 
 def _value_of(initializer: Any) -> Any:
