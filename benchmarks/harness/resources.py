@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import time
 
 import numpy as np
 
@@ -21,6 +22,22 @@ def resident_bytes(what: str = "VmRSS", process: int | str = "self") -> int:
         if line.startswith(what):
             return int(line.split()[1]) << 10
     raise KeyError(what)
+
+
+def await_huge_pages() -> None:
+    """Returns when no variable moves onto huge pages: a thread of the ops does it beside steps."""
+    before, now = -1, huge_page_bytes()
+    while now != before:
+        time.sleep(0.2)
+        before, now = now, huge_page_bytes()
+
+
+def huge_page_bytes() -> int:
+    """Returns the memory of this process that is on huge pages without a file."""
+    for line in pathlib.Path("/proc/self/smaps_rollup").read_text().splitlines():
+        if line.startswith("AnonHugePages"):
+            return int(line.split()[1]) << 10
+    return 0
 
 
 def descriptors_below(folder: pathlib.Path) -> int:

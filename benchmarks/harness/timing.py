@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.harness import resources
+
 Step = Callable[[int], object]
 Figures = dict[str, Any]  # of one system, as they stand in the JSON
 WARM_UP_STEPS = 5
@@ -43,6 +45,7 @@ def alternate(
         for i in range(WARM_UP_STEPS):
             step(i)
             undo[name](i)
+    resources.await_huge_pages()
     samples = {name: np.empty((rounds, block)) for name in steps}
     rng = np.random.default_rng(0)
     gc.disable()

@@ -49,6 +49,6 @@ def test_one_line_of_the_log_in_a_process(monkeypatch, caplog):
     [record] = caplog.records
     assert record.levelno == logging.WARNING
     assert record.getMessage() == (
-        "FE_DISABLE=lookup,apply: lookups of ordinary tables and sparse updates of ordinary "
-        "variables use stock TensorFlow's ops"
+        "FE_DISABLE=lookup,apply: lookups of ordinary tables use stock TensorFlow's ops, sparse "
+        "updates of ordinary variables use stock TensorFlow's ops"
     )

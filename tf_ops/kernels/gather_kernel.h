@@ -63,6 +63,7 @@ class ResourceGatherOp : public tensorflow::OpKernel {
                                            tensorflow::DataTypeString(params.dtype()),
                                            ", but dtype is ", tensorflow::DataTypeString(dtype_),
                                            "; initialise the variable first, or pass its dtype")));
+    UseHugePages(ctx, params);
     GatherRows<Exec, Id>(ctx, params, column_);
   }
 

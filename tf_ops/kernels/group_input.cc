@@ -214,6 +214,7 @@ absl::Status GroupTables::ReadVariables(OpKernelContext* ctx, tensorflow::DataTy
                        ", but dtype is ", tensorflow::DataTypeString(dtype),
                        "; initialise the variable first, or pass its dtype"));
     }
+    UseHugePages(ctx, *variable->tensor());
     tables_.push_back(variable->tensor());
   }
   return CheckRanks();

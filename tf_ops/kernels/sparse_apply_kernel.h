@@ -75,6 +75,7 @@ class ResourceSparseApplyOp final : public SparseApplyOp<Core> {
     std::vector<tensorflow::Tensor*> tensors;
     for (const auto& variable : variables) {
       OP_REQUIRES_OK(ctx, MakeWritable(ctx, variable.get()));
+      UseHugePages(ctx, *variable->tensor());
       tensors.push_back(variable->tensor());
     }
     this->Update(ctx, in, tensors);

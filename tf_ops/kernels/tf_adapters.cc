@@ -1,6 +1,7 @@
 #include "tf_ops/kernels/tf_adapters.h"
 
 #include "tensorflow/core/platform/threadpool.h"
+#include "tf_ops/core/base/huge_pages.h"
 
 namespace fused_embedding {
 
@@ -24,6 +25,12 @@ ValueType ToValueType(tensorflow::DataType dtype) {
     default:
       return ValueType::kFloat;
   }
+}
+
+void UseHugePages(tensorflow::OpKernelContext* ctx, const tensorflow::Tensor& values) {
+  const bool is_on_cpu = ctx->op_device_context() == nullptr;
+  if (!is_on_cpu) return;
+  HugePages::Global().Use(values.data(), static_cast<int64_t>(values.TotalBytes()));
 }
 
 TfExec::TfExec(tensorflow::OpKernelContext* ctx)

@@ -1,7 +1,8 @@
 """The environment variable FE_DISABLE, which turns parts of this package off.
 
 It is for an engineer on call: a job that is started anew with `FE_DISABLE=lookup,apply` runs stock
-TensorFlow, without a change to the program. This module is the only reader of the variable.
+TensorFlow, without a change to the program. In Python this module is the only reader of the
+variable; the ops read "huge_pages" themselves (tf_ops/core/base/huge_pages.h).
 """
 
 import logging
@@ -10,12 +11,13 @@ import threading
 from typing import Literal
 
 VARIABLE = "FE_DISABLE"
-Part = Literal["lookup", "apply"]
+Part = Literal["lookup", "apply", "huge_pages"]
 
 # THE list of parts, each with what the log says of it.
 _PARTS: dict[str, str] = {
-    "lookup": "lookups of ordinary tables",
-    "apply": "sparse updates of ordinary variables",
+    "lookup": "lookups of ordinary tables use stock TensorFlow's ops",
+    "apply": "sparse updates of ordinary variables use stock TensorFlow's ops",
+    "huge_pages": "ordinary variables stay on small pages",
 }
 
 _log = logging.getLogger("fused_embedding")
@@ -27,9 +29,10 @@ def is_disabled(part: Part) -> bool:
 
     Args:
         part: "lookup": lookups of ordinary tables. "apply": sparse updates of ordinary variables.
+            "huge_pages": moves of ordinary variables onto huge pages.
 
     Returns:
-        True if stock TensorFlow must do it.
+        True if it is, and stock TensorFlow's way is the one to take.
 
     Raises:
         ValueError: If FE_DISABLE has a word that is not in the list.
@@ -39,8 +42,8 @@ def is_disabled(part: Part) -> bool:
         return False
     disabled = _parsed(value)
     if disabled and _first_use.acquire(blocking=False):
-        what = " and ".join(_PARTS[name] for name in disabled)
-        _log.warning("%s=%s: %s use stock TensorFlow's ops", VARIABLE, ",".join(disabled), what)
+        what = ", ".join(_PARTS[name] for name in disabled)
+        _log.warning("%s=%s: %s", VARIABLE, ",".join(disabled), what)
     return part in disabled
 
 

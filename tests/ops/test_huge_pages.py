@@ -1,0 +1,57 @@
+"""Variables move onto huge pages when rows of them are first looked up or updated."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import time
+import tensorflow as tf
+import fused_embedding as fe
+from benchmarks.harness.resources import huge_page_bytes
+
+table, slot = (tf.Variable(tf.zeros([1 << 16, 64])) for _ in range(2))  # 16 MB each
+before = huge_page_bytes()
+
+def print_moved():
+    deadline = time.time() + SECONDS
+    while time.time() < deadline and huge_page_bytes() < wanted:
+        time.sleep(0.1)
+    print(huge_page_bytes() - before >> 20)
+
+wanted = before + (12 << 20)
+fe.nn.group_embedding_lookup([table], [tf.constant([3, 5])])
+print_moved()
+wanted += 12 << 20
+fe.raw_ops.FusedEmbeddingResourceSparseApply(
+    variables=[table.handle], slots=[slot.handle], grads=[tf.ones([1, 64])],
+    indices=[tf.constant([7])], hyperparameters=tf.constant([0.1, 0.0, 0.1], tf.float64),
+    rule="adagrad")
+print_moved()
+"""
+
+
+@pytest.mark.parametrize("disabled", ["", "huge_pages"], ids=["on", "off"])
+def test_variables_move(disabled):
+    modes = pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text()
+    if "[madvise]" not in modes:
+        pytest.skip(
+            f"transparent huge pages must be [madvise] to see advice, here: {modes.strip()}"
+        )
+    root = pathlib.Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.replace("SECONDS", "0.5" if disabled else "60")],
+        env=os.environ | {"FE_DISABLE": disabled, "PYTHONPATH": f"{root}/python:{root}"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    moved = [int(megabytes) for megabytes in done.stdout.split()]
+    if disabled:
+        assert moved == [0, 0]
+    else:
+        assert 12 <= moved[0] <= 16
+        assert 24 <= moved[1] <= 32

@@ -1,0 +1,104 @@
+#include "tf_ops/core/base/huge_pages.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "tf_ops/core/base/hash.h"
+#include "tf_ops/core/base/page_memory.h"
+#include "tf_ops/core/base/status.h"
+#include "tf_ops/core/base/threads.h"
+
+namespace fused_embedding {
+namespace {
+
+constexpr int64_t kPage = PageMemory::kHugePage;
+// The system may have to make room for each page. After a refusal the rest is not tried.
+constexpr int64_t kBytesPerCall = 16 * kPage;
+constexpr int kCollapse = 25;  // MADV_COLLAPSE of Linux 6.1; older headers lack it
+
+bool IsTurnedOff() {
+  const char* const disabled = std::getenv("FE_DISABLE");
+  return disabled != nullptr && std::string(disabled).find("huge_pages") != std::string::npos;
+}
+
+// Moves [begin, end), whole huge pages. Returns the bytes that the system has moved.
+int64_t Move(char* begin, char* end) {
+#if defined(MADV_HUGEPAGE)
+  // The advice alone has the system's background thread move some megabytes a second.
+  if (madvise(begin, static_cast<size_t>(end - begin), MADV_HUGEPAGE) != 0) return 0;
+  char* moved = begin;
+  while (moved < end) {
+    const int64_t bytes = std::min<int64_t>(end - moved, kBytesPerCall);
+    if (madvise(moved, static_cast<size_t>(bytes), kCollapse) != 0) break;
+    moved += bytes;
+  }
+  return moved - begin;
+#else
+  return 0;
+#endif
+}
+
+}  // namespace
+
+HugePages& HugePages::Global() {
+  // The thread may still run when the process ends.
+  static HugePages* const pages = new HugePages(!IsTurnedOff());
+  return *pages;
+}
+
+void HugePages::Use(const void* data, int64_t bytes) {
+  if (!is_on_ || bytes < kMinBytes) return;
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  if (!IsNew(Mix64(address ^ Mix64(static_cast<uint64_t>(bytes))))) return;
+  const auto page = static_cast<uintptr_t>(kPage);
+  const uintptr_t begin = (address + page - 1) / page * page;
+  const uintptr_t end = (address + static_cast<uintptr_t>(bytes)) / page * page;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  pending_.push_back({reinterpret_cast<char*>(begin), reinterpret_cast<char*>(end)});
+  if (is_moving_) return;
+  std::thread thread;
+  const Status started = StartThread("to move pages", [this] { MoveAll(); }, &thread);
+  is_moving_ = started.ok();  // else the next buffer tries again
+  if (is_moving_) thread.detach();
+}
+
+void HugePages::Wait() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  is_idle_.wait(lock, [this] { return !is_moving_; });
+}
+
+void HugePages::MoveAll() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!pending_.empty()) {
+    const Pages pages = pending_.front();
+    pending_.pop_front();
+    lock.unlock();
+    const int64_t moved = Move(pages.begin, pages.end);
+    moved_bytes_ += moved;
+    refused_bytes_ += pages.end - pages.begin - moved;
+    lock.lock();
+  }
+  is_moving_ = false;
+  is_idle_.notify_all();  // under the lock: Wait may be the destructor's
+}
+
+bool HugePages::IsNew(uint64_t buffer) {
+  const auto slot = [&](int probe) -> std::atomic<uint64_t>& {
+    return known_[(buffer + static_cast<uint64_t>(probe)) % kNumSlots];
+  };
+  for (int probe = 0; probe < kMaxProbes; ++probe) {
+    uint64_t found = slot(probe).load(std::memory_order_relaxed);
+    if (found == buffer) return false;
+    if (found != 0) continue;
+    if (slot(probe).compare_exchange_strong(found, buffer, std::memory_order_relaxed)) return true;
+    if (found == buffer) return false;
+  }
+  // Takes the place of one, mostly of a variable that was freed.
+  return slot(0).exchange(buffer, std::memory_order_relaxed) != buffer;
+}
+
+}  // namespace fused_embedding
