@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from fused_embedding.keras.preprocessing import STAND_INS
 from fused_embedding.keras.table_layer import TableLayer
 from fused_embedding.keras.table_training import PACKAGE, keras_of, register
 from fused_embedding.lookup import deeprec_signatures, group_signatures
@@ -266,17 +267,20 @@ def layer_classes(keras: Any) -> SimpleNamespace:
         "_keras": keras,
         "_is_keras_3": hasattr(keras, "Variable"),
     }
+    layer = keras.layers.Layer
+    bases = [(name, mixin, layer) for name, mixin in _MIXINS.items()]
+    bases += [(name, mixin, getattr(keras.layers, name)) for name, mixin in STAND_INS.items()]
     return SimpleNamespace(
         **{
             name: as_serializable(
-                type(name, (mixin, keras.layers.Layer), {**attributes, "__doc__": mixin.__doc__})
+                type(name, (mixin, base), {**attributes, "__doc__": mixin.__doc__})
             )
-            for name, mixin in _MIXINS.items()
+            for name, mixin, base in bases
         }
     )
 
 
-# THE list of layers.
+# THE list of layers that are no stand-ins.
 _MIXINS: dict[str, Any] = {"Embedding": _Embedding, "EmbeddingBag": _EmbeddingBag}
 
 
@@ -290,8 +294,8 @@ def fused_layers(keras: Any = None) -> SimpleNamespace:
         keras: The module that the layers are for: keras, tf_keras, tf.keras; None: tf.keras.
 
     Returns:
-        A namespace with the classes Embedding and EmbeddingBag. `fe.keras.layers` has those for
-        tf.keras.
+        A namespace with the classes Embedding, EmbeddingBag, StringLookup and IntegerLookup.
+        `fe.keras.layers` has those for tf.keras.
 
     >>> layer = fe.keras.fused_layers().EmbeddingBag(output_dim=4, combiner="sum")
     >>> layer(tf.constant([[7, 1 << 60], [7, -1]])).shape
@@ -325,10 +329,10 @@ def embedding_layer(keras: Any = None) -> Any:
 
 def __getattr__(name: str) -> Any:
     """The layers for tf.keras, which is imported when the first of them is used."""
-    if name not in _MIXINS:
+    if name not in _MIXINS and name not in STAND_INS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(fused_layers(), name)
 
 
 def __dir__() -> list[str]:
-    return sorted(_MIXINS)
+    return sorted([*_MIXINS, *STAND_INS])
