@@ -149,7 +149,7 @@ class _Lookup:
         try:
             table = self._lookup_table_from_tokens(tokens)
             return None if self._has_reserved(table) else table
-        except (tf.errors.OpError, UnicodeError):  # a token is repeated, or is no text
+        except (tf.errors.OpError, ValueError):  # a token is repeated, or is no Unicode
             return None
 
     def _has_reserved(self, table: Any) -> bool:
