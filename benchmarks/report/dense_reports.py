@@ -229,11 +229,28 @@ def memory_table(records: list[dict]) -> str:
     return "\n".join(lines)
 
 
+def layers_table(records: list[dict]) -> str:
+    """Returns the table of Keras's layers with a vocabulary."""
+    lines = ["### Layers with a vocabulary", ""]
+    lines += markdown.head(["layer", "tokens", "threads", "what", "ours ms", "stock ms", "speedup"])
+    for record in records:
+        axes = record["axes"]
+        layer = [f"`{axes['keras']}.layers.{axes['layer']}`", f"{axes['tokens']:,}"]
+        for cell in record["cells"]:
+            ours, stock = cell["systems"]["fused"], cell["systems"]["stock"]
+            row = [*layer, str(axes["threads"]), cell["phase"].replace("_", " ")]
+            row += [markdown.milliseconds(ours), markdown.milliseconds(stock)]
+            row.append(markdown.speedup(ours["speedup_over"]["stock"]))
+            lines.append(markdown.row(row))
+    return "\n".join(lines)
+
+
 _TABLES: dict[str, Callable[[list[dict]], str]] = {
     "columns": columns_table,
     "rows": rows_table,
     "programs": programs_table,
     "memory": memory_table,
+    "layers": layers_table,
     "one_table": one_table_table,
     "sweep": sweep_table,
     "serving": serving_table,

@@ -8,6 +8,7 @@ import pytest
 
 import processes
 from cases import columns as column_cases
+from cases.kerases import KERASES
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # the benchmarks are no installed package
@@ -420,6 +421,21 @@ def test_a_program_under_accelerate_is_compared_with_stock(tmp_path, program):
     assert "accelerate is faster by" in done.stdout
     size = record["axes"]["batch_size"]
     assert f"| {program} | 4 x {size} | 1 |" in dense_reports.programs_table([record])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layer", ["StringLookup", "IntegerLookup"])
+def test_layers_with_a_vocabulary_are_compared_with_stock(tmp_path, layer):
+    keras = next(iter(KERASES))
+    arguments = [f"--layer={layer}", f"--keras={keras}", "--tokens=2000", "--batch_size=64"]
+    record, done = run_module("columns.vocabulary", tmp_path, *arguments, "--rounds=1")
+    phases = [cell["phase"] for cell in record["cells"]]
+    assert phases[:4] == ["build", "adapt", "save", "load"]
+    assert all(list(cell["systems"]) == ["stock", "fused"] for cell in record["cells"])
+    assert "times as fast" in done.stdout
+    assert f"| `{keras}.layers.{layer}` | 2,000 | 2 | build |" in dense_reports.layers_table(
+        [record]
+    )
 
 
 def test_another_clock_times_steps():
