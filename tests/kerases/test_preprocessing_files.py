@@ -181,10 +181,12 @@ def calls_with(num_tokens, function):
 @EACH_KERAS
 def test_no_python_code_runs_per_token(keras, tmp_path):
     make = ours(keras, "StringLookup")
-    path = str(tmp_path / "model.keras")
+    path, text = str(tmp_path / "model.keras"), tmp_path / "tokens"
 
     def use(tokens):
         layer = make(vocabulary=tokens)
+        text.write_text("\n".join(tokens))
+        make(vocabulary=str(text)).get_vocabulary()
         learned = make()
         learned.adapt(np.array(tokens))
         for each in (layer, learned):

@@ -292,6 +292,13 @@ def test_adapt_again_forgets(keras):
     layer.update_state(tf.constant(["f", "d", "e"]))
     layer.finalize_state()
     assert layer.get_vocabulary() == ["[UNK]", "d", "e", "f"]
+    layer.update_state(tf.constant(["g"]))
+    layer.finalize_state()
+    assert layer.get_vocabulary() == ["[UNK]", "g"]
+    layer.update_state(tf.constant(["h"]))
+    layer.adapt(np.array(["i"]))
+    layer.finalize_state()  # nothing was counted since
+    assert layer.get_vocabulary() == ["[UNK]", "i"]
 
 
 @EACH_KERAS
