@@ -1,10 +1,11 @@
-"""Files and exports of StringLookup and IntegerLookup of fe.keras."""
+"""Files, exports and Python calls of StringLookup and IntegerLookup of fe.keras."""
 
 import json
 import subprocess
 import sys
 import textwrap
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
@@ -159,3 +160,44 @@ def test_a_saved_model_of_keras_2_is_loaded(keras, tmp_path):
         assert loaded.get_vocabulary() == layer.get_vocabulary()
         batch = tf.constant([["token 7", "other"]])
         assert values_of(loaded(batch)) == values_of(layer(batch))
+
+
+def calls_with(num_tokens, function):
+    """Calls of Python functions, and of C functions from Python."""
+    count = 0
+
+    def note(*_):
+        nonlocal count
+        count += 1
+
+    sys.setprofile(note)
+    try:
+        function([f"{i:x}" for i in range(num_tokens)])
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@EACH_KERAS
+def test_no_python_code_runs_per_token(keras, tmp_path):
+    make = ours(keras, "StringLookup")
+    path = str(tmp_path / "model.keras")
+
+    def use(tokens):
+        layer = make(vocabulary=tokens)
+        text = tmp_path / str(len(tokens))  # TensorFlow shares the table of a path
+        text.write_text("\n".join(tokens))
+        make(vocabulary=str(text)).get_vocabulary()
+        learned = make()
+        learned.adapt(np.array(tokens))
+        for each in (layer, learned):
+            each.get_vocabulary()
+            model_of(keras, each).save(path)
+            keras.models.load_model(path)
+            module = tf.Module()
+            module.layer, module.serve = each, tf.function(each, [tf.TensorSpec([None], tf.string)])
+            tf.saved_model.save(module, str(tmp_path / "saved"))
+
+    use([f"{i:x}" for i in range(2000)])  # warms up
+    few, many = calls_with(2000, use), calls_with(22_000, use)
+    assert many - few < 10_000  # one call per token would be 40,000 in each step
