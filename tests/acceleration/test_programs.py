@@ -2,19 +2,23 @@
 
 import json
 import os
+import pathlib
 import subprocess
 import sys
 
 import acceleration_cases as cases
 import numpy as np
-import programs_estimator
-import programs_keras
-import programs_v1
 import pytest
 import tensorflow as tf
 
 import fused_embedding as fe
-from cases import columns, kerases
+from cases import columns
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))  # the benchmarks are no installed package
+
+from benchmarks.programs import catalogue, estimators, keras_2, loops, tf1  # noqa: E402
+from benchmarks.programs.setting import Setting, Size  # noqa: E402
 
 v1 = tf.compat.v1
 
@@ -42,6 +46,12 @@ for line in sys.stdin:
 """
 
 
+def as_list(values):
+    """An array as JSON has it."""
+    values = np.asarray(values)
+    return (values.astype("U") if values.dtype == object else values).tolist()
+
+
 @pytest.fixture(scope="module")
 def server():
     """Outputs of an export by stock TensorFlow, of its folder and inputs; None: the only input."""
@@ -56,7 +66,7 @@ def server():
     ) as process:
 
         def ask(folder, inputs, signature="serving_default"):
-            lists = {key: np.asarray(value).tolist() for key, value in inputs.items()}
+            lists = {key: as_list(value) for key, value in inputs.items()}
             print(json.dumps([str(folder), lists, signature]), file=process.stdin, flush=True)
             answers = json.loads(process.stdout.readline())
             assert "error" not in answers, answers["error"]
@@ -94,15 +104,28 @@ def compare(got, want, name):
             )
 
 
-def run_twice(program, tmp_path):
+NUM_STEPS = 50
+
+
+def setting_of(batches, folder, **options):
+    """A small setting in a new folder."""
+    folder.mkdir()
+    return Setting(Size(), batches(Size(), NUM_STEPS), NUM_STEPS, str(folder), **options)
+
+
+def run_twice(program, batches, tmp_path, **options):
     """A program's results by stock, those with fe.accelerate, and its records."""
-    folders = [tmp_path / "stock", tmp_path / "accelerated"]
-    for folder in folders:
-        folder.mkdir()
-    want = program(str(folders[0]))
+    want = program(setting_of(batches, tmp_path / "stock", **options))
+    assert len(want["losses"]) == NUM_STEPS
     with fe.accelerate() as acceleration:
-        got = program(str(folders[1]))
+        got = program(setting_of(batches, tmp_path / "accelerated", **options))
     return want, got, acceleration.records
+
+
+def features_of(batches, **options):
+    """The features of a batch."""
+    [batch] = batches(Size(), 1, **options)
+    return {key: value for key, value in batch.items() if key != "label"}
 
 
 V1_PROGRAMS = {
@@ -115,36 +138,30 @@ V1_PROGRAMS = {
 
 @pytest.mark.parametrize("name", V1_PROGRAMS)
 def test_a_program_of_tf1(name, tmp_path):
-    want, got, records = run_twice(getattr(programs_v1, name), tmp_path)
-    assert len(want["losses"]) == 50
+    want, got, records = run_twice(catalogue.PROGRAMS[name].run, tf1.batches, tmp_path)
     compare(got, want, name)
     assert cases.replaced(records) == V1_PROGRAMS[name]
     assert not cases.left(records)
 
 
-def served_batch():
-    [batch] = programs_v1.batches(1, seed=3)
-    del batch["label"]
-    return batch
-
-
 def test_an_export_of_a_graph_of_tf1(tmp_path, server):
     """The graph has our ops when it is saved: it is refused, and fe.export_for_serving does it."""
-    want = programs_v1.served(str(tmp_path / "stock"))
-    got = server(want["export"], served_batch())["answers"]
+    batch = features_of(tf1.batches)
+    want = tf1.served(setting_of(tf1.batches, tmp_path / "stock"))
+    got = server(want["export"], batch)["answers"]
     np.testing.assert_allclose(got, want["answers"], rtol=1e-5)
     with fe.accelerate(), pytest.raises(ValueError, match=r"fe\.export_for_serving"):
-        programs_v1.served(str(tmp_path / "refused"))
+        tf1.served(setting_of(tf1.batches, tmp_path / "refused"))
 
     def export(session, folder, inputs, outputs, _):
         fe.export_for_serving(session, folder, inputs=inputs, outputs=outputs)
 
     with fe.accelerate() as acceleration, pytest.MonkeyPatch.context() as patch:
         patch.setattr(v1.saved_model, "simple_save", export)
-        ours = programs_v1.served(str(tmp_path / "exported"))
+        ours = tf1.served(setting_of(tf1.batches, tmp_path / "exported"))
     assert cases.replaced(acceleration.records) == {"input_layer"}
     np.testing.assert_allclose(ours["answers"], want["answers"], rtol=1e-5)
-    got = server(ours["export"], served_batch())["answers"]
+    got = server(ours["export"], batch)["answers"]
     np.testing.assert_allclose(got, want["answers"], rtol=1e-5)
 
 
@@ -160,37 +177,33 @@ KERAS_2 = {
 @pytest.mark.parametrize("name", KERAS_2)
 def test_dense_features_of_keras_2(name, tmp_path, server):
     keras = columns.keras()
-    program = getattr(programs_keras, name.split(",")[0])
+    program = getattr(keras_2, name.split(",")[0])
 
-    def run(folder):
+    def run(setting):
         keras.backend.clear_session()
-        return program(keras, folder, KERAS_2[name])
+        return program(keras, setting, KERAS_2[name](keras))
 
-    want, got, records = run_twice(run, tmp_path)
+    want, got, records = run_twice(run, keras_2.batches, tmp_path)
     compare(got, want, name)
     assert "embedding columns of a layer" in cases.replaced(records)
-    features, _ = programs_keras.data()
-    batch = {key: value[: programs_keras.BATCH, None] for key, value in features.items()}
-    [answers] = server(got["export"], batch).values()
+    [answers] = server(got["export"], features_of(keras_2.batches)).values()
     np.testing.assert_allclose(answers, want["answers"], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["functional_bags", "subclassed_bags"])
 def test_a_layer_of_keras_3_that_calls_tf_nn(name, tmp_path, server):
-    keras = kerases.KERASES.get("keras")
-    if keras is None or not kerases.is_keras_3(keras):
-        pytest.skip("needs Keras 3")
+    program = catalogue.PROGRAMS[name]
+    if program.missing():
+        pytest.skip(program.missing())
 
-    def run(folder):
-        keras.backend.clear_session()
-        return getattr(programs_keras, name)(keras, folder)
+    def run(setting):
+        catalogue.find_keras_3().backend.clear_session()
+        return program.run(setting)
 
-    want, got, records = run_twice(run, tmp_path)
+    want, got, records = run_twice(run, program.batches, tmp_path)
     compare(got, want, name)
     assert "safe_embedding_lookup_sparse" in cases.replaced(records)
-    items, _ = programs_keras._bag_data()
-    answers = server(got["export"], {None: items[: programs_keras.BATCH]})
-    [answers] = answers.values()
+    [answers] = server(got["export"], features_of(program.batches)).values()
     np.testing.assert_allclose(answers, want["answers"], rtol=1e-5, atol=1e-6)
 
 
@@ -204,16 +217,16 @@ LOOPS = {
 
 @pytest.mark.parametrize("name", LOOPS)
 def test_a_custom_loop(name, tmp_path, server):
-    def run(folder):
-        return programs_keras.custom_loop(LOOPS[name], folder)
+    def run(setting):
+        return loops.custom_loop(setting, LOOPS[name])
 
-    want, got, records = run_twice(run, tmp_path)
+    want, got, records = run_twice(run, loops.batches, tmp_path)
     compare(got, want, name)
     assert "safe_embedding_lookup_sparse" in cases.replaced(records)
     if hasattr(v1.train, name):
         assert name in cases.replaced(records)
-    inputs = {"indices": programs_keras.INDICES, "values": range(8)}
-    answers = server(got["export"], inputs)["answers"]
+    [batch] = loops.batches(Size(), 1)
+    answers = server(got["export"], batch)["answers"]
     np.testing.assert_allclose(answers, want["answers"], rtol=1e-5, atol=1e-6)
 
 
@@ -227,18 +240,20 @@ ESTIMATORS = {
 # Not marked as slow: CI has Estimators with the oldest TensorFlow alone, without what is slow.
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_a_premade_estimator_from_a_warm_start(kind, tmp_path, server):
-    if not hasattr(tf, "estimator"):
-        pytest.skip(f"TensorFlow {tf.__version__} has no Estimator")
-    start = programs_estimator.first(kind, str(tmp_path / "start"))
+    missing = catalogue.PROGRAMS["estimator"].missing()
+    if missing:
+        pytest.skip(missing)
+    start = estimators.first(kind, setting_of(tf1.batches, tmp_path / "start"))
 
-    def run(folder):
-        return programs_estimator.train_and_export(kind, folder, start)
+    def run(setting):
+        return estimators.train_and_export(kind, setting)
 
-    want, got, records = run_twice(run, tmp_path)
+    want, got, records = run_twice(run, tf1.batches, tmp_path, warm_start=start)
     compare(got, want, kind)
     assert ESTIMATORS[kind] <= cases.replaced(records)
     assert cases.replaced(records) - ESTIMATORS[kind], "no lookup was replaced"
-    answers = server(got["export"], served_batch(), "predict")
+    batch = features_of(tf1.batches)
+    answers = server(got["export"], batch, "predict")
     answers = answers["probabilities"]
-    want = server(want["export"], served_batch(), "predict")["probabilities"]
+    want = server(want["export"], batch, "predict")["probabilities"]
     np.testing.assert_allclose(answers, want, rtol=1e-4, atol=1e-6)
