@@ -21,7 +21,7 @@ def alternate(
     block: int,
     undo: Mapping[str, Step] | None = None,
     untimed: int = 1,
-    clock: Callable[[], int] | None = None,
+    clock: Callable[[], Any] | None = None,
 ) -> dict[str, np.ndarray]:
     """Times the steps block by block in rounds, so that drift of the machine hits all alike.
 
@@ -35,10 +35,10 @@ def alternate(
         block: Timed steps of a system in a round.
         undo: What is called after each step of a system with the step's number, untimed.
         untimed: Steps that a block starts with: more where a system works ahead in others' time.
-        clock: Returns nanoseconds; None: those of the wall clock.
+        clock: Returns nanoseconds, or an array of those of several clocks; None: the wall clock.
 
     Returns:
-        `[rounds, block]` float64 microseconds of each system.
+        `[rounds, block]` float64 microseconds of each system; `[rounds, block, n]` of n clocks.
     """
     undo = undo or dict.fromkeys(steps, lambda i: None)
     for name, step in steps.items():
@@ -46,7 +46,7 @@ def alternate(
             step(i)
             undo[name](i)
     resources.await_huge_pages()
-    samples = {name: np.empty((rounds, block)) for name in steps}
+    samples: dict[str, list[Any]] = {name: [] for name in steps}
     rng = np.random.default_rng(0)
     gc.disable()
     for r in range(rounds):
@@ -55,16 +55,15 @@ def alternate(
             for i in range(untimed):
                 steps[name](first + i)
                 undo[name](first + i)
-            samples[name][r] = _time_block(
-                steps[name], undo[name], range(first + untimed, first + untimed + block), clock
-            )
+            numbers = range(first + untimed, first + untimed + block)
+            samples[name].append(_time_block(steps[name], undo[name], numbers, clock))
     gc.enable()
-    return samples
+    return {name: np.array(of_system, np.float64) for name, of_system in samples.items()}
 
 
 def _time_block(
-    step: Step, undo: Step, numbers: range, clock: Callable[[], int] | None
-) -> list[float]:
+    step: Step, undo: Step, numbers: range, clock: Callable[[], Any] | None
+) -> list[Any]:
     now = clock or time.perf_counter_ns
     times = []
     for i in numbers:
@@ -73,6 +72,11 @@ def _time_block(
         times.append((now() - start) / 1e3)
         undo(i)
     return times
+
+
+def cpu_and_wall() -> np.ndarray:
+    """Nanoseconds of the process's CPU time and of the wall clock, as `alternate` takes both."""
+    return np.array([time.process_time_ns(), time.perf_counter_ns()])
 
 
 def summary(samples: np.ndarray) -> Figures:

@@ -18,12 +18,15 @@ class Program(NamedTuple):
         batches: Makes batches of a size: `batches(size, num)`.
         run: Trains; what it returns is what a user sees.
         missing: What this TensorFlow lacks for it; None: nothing.
+        first: Makes a checkpoint that all runs start from and returns its folder, where initial
+            values would be others under fe.accelerate.
     """
 
     title: str
     batches: Callable[..., list[Batch]]
     run: Callable[[Setting], Outcome]
     missing: Callable[[], str | None] = lambda: None
+    first: Callable[[Setting], str] | None = None
 
 
 def find_keras_2() -> Any:
@@ -79,6 +82,7 @@ def _of_tf1(title: str, run: Callable[[Setting], Outcome]) -> Program:
     return Program(f"TF1: {title}", tf1.batches, run)
 
 
+_ESTIMATOR = "DNNLinearCombinedClassifier"
 PROGRAMS = {
     "wide_and_deep": _of_tf1(
         "`input_layer` and `linear_model`, Adagrad and Ftrl, batches fed", tf1.wide_and_deep
@@ -91,10 +95,11 @@ PROGRAMS = {
         "`InputLayer` for training and evaluation, clipped gradients, SGD", tf1.layer_object
     ),
     "estimator": Program(
-        "Estimator: DNNLinearCombinedClassifier, Adagrad and Ftrl",
+        f"Estimator: {_ESTIMATOR}, Adagrad and Ftrl",
         tf1.batches,
-        lambda setting: estimators.train_and_export("DNNLinearCombinedClassifier", setting),
+        lambda setting: estimators.train_and_export(_ESTIMATOR, setting),
         _without_estimators,
+        lambda setting: estimators.first(_ESTIMATOR, setting),
     ),
     "sequential": _of_keras_2(
         "DenseFeatures, sequential, Adagrad",
