@@ -13,24 +13,18 @@ why, where TensorFlow has not what it needs: Estimators end with 2.15, Keras 3 b
 
 import contextlib
 import dataclasses
-import itertools
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
 from absl import app, flags
 
-from benchmarks.harness import machine, stepwise, timing
+from benchmarks.harness import machine, processes, stepwise, timing
+from benchmarks.programs import figures
 from benchmarks.report import results
+from benchmarks.report.program_reports import LAZY, MODE, NAMES, OURS, STOCK
 
-NAMES = (
-    *("wide_and_deep", "partitioned", "monitored", "layer_object", "estimator"),
-    *("sequential", "functional", "functional_bags", "subclassed_bags", "custom_loop"),
-)
 _PROGRAM = flags.DEFINE_list("program", list(NAMES), "Names from benchmarks/programs/catalogue.py.")
 _THREADS = flags.DEFINE_list("threads", ["1", "2"], "Intra-op and inter-op threads.")
 _BATCH = flags.DEFINE_list("batch_size", ["512", "4096"], "Rows of a batch, a multiple of 8.")
@@ -41,8 +35,6 @@ _ROUNDS = flags.DEFINE_integer("rounds", 20, "Rounds of alternation.", lower_bou
 _BLOCK = flags.DEFINE_integer("block", 5, "Timed steps of a system in a round.", lower_bound=1)
 _OUTPUT = flags.DEFINE_string("output", None, "Folder for the JSON; by default the machine's.")
 
-STOCK = ("stock_default", "stock")
-OURS, LAZY = "accelerate", "accelerate_lazy"
 UNITS = 64  # of the hidden layer
 NUM_BATCHES = 4
 CHECKED_STEPS = 5
@@ -59,25 +51,24 @@ class _System(NamedTuple):
 def main(_: list[str]) -> None:
     """Measures each program at each size, each in a process of its own."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    runs = list(itertools.product(_PROGRAM.value, _BATCH.value, _THREADS.value))
-    if len(runs) == 1:
-        measure(runs[0][0], int(runs[0][1]), int(runs[0][2]))
-        return
-    axes = ("--program=", "--batch_size=", "--threads=")
-    others = [argument for argument in sys.argv[1:] if not argument.startswith(axes)]
-    for values in runs:
-        which = [axis + value for axis, value in zip(axes, values, strict=True)]
-        command = [sys.executable, "-m", "benchmarks.columns.programs", *which, *others]
-        subprocess.run(command, check=True, cwd=machine.ROOT)
+    axes = {"program": _PROGRAM, "batch_size": _BATCH, "threads": _THREADS}
+    values = {name: flag.value for name, flag in axes.items()}
+    unknown = sorted(set(_PROGRAM.value) - set(NAMES))
+    if unknown:
+        raise app.UsageError(f"no such program: {unknown}; there are {NAMES}")
+    if any(int(rows) % 8 for rows in _BATCH.value):
+        raise app.UsageError(f"--batch_size must be multiples of 8, got {_BATCH.value}")
+    processes.measure_each("columns.programs", values, measure)
 
 
-def measure(name: str, batch_size: int, threads: int) -> None:
+def measure(name: str, of_batch: str, of_threads: str) -> None:
     """Measures one program and writes its JSON file."""
     import tensorflow as tf
 
     from benchmarks.programs import catalogue
 
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
+    batch_size, threads = int(of_batch), int(of_threads)
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
     program = catalogue.PROGRAMS[name]
@@ -91,14 +82,14 @@ def measure(name: str, batch_size: int, threads: int) -> None:
         samples = timing.alternate(steps, _ROUNDS.value, _BLOCK.value, clock=timing.cpu_and_wall)
         for running in systems.values():
             running.program.end()
-    measured = _figures(samples)
+    measured = figures.of_samples(samples)
     _print_table(name, measured)
-    axes: dict[str, Any] = {"workload": "programs", "mode": "ten_programs", "program": name}
+    axes: dict[str, Any] = {"workload": "programs", "mode": MODE, "program": name}
     axes |= {"title": program.title, "threads": threads, "batch_size": batch_size}
     axes |= {option: flags.FLAGS[option].value for option in ("columns", "rows", "dim")}
     axes |= {"rounds": _ROUNDS.value, "block": _BLOCK.value}
     record = {"schema": results.SCHEMA, **machine.provenance("benchmarks.columns.programs")}
-    cell = {"phase": "step", "systems": measured, **_said(systems[OURS].records)}
+    cell = {"phase": "step", "systems": measured, **figures.said(systems[OURS].records)}
     record |= {"machine": machine.describe(), "axes": axes, "cells": [cell]}
     results.write(record, f"programs-{name}-t{threads}-b{batch_size}", _OUTPUT.value)
 
@@ -125,7 +116,7 @@ def _systems(
         losses = [running.program.first]
         losses += [running.program.step() for _ in range(CHECKED_STEPS - 1)]
         want = want or losses
-        _check(system, losses, want)
+        figures.check(system, losses, want)
         yield system, running
         if system == OURS and not _leaves_an_optimizer(running.records):
             return
@@ -155,42 +146,12 @@ def _leaves_an_optimizer(records: dict[Any, int]) -> bool:
     return any('"lazy"' in (record.left or "") for record in records)
 
 
-def _check(system: str, losses: list[Any], want: list[Any]) -> None:
-    """Raises AssertionError if losses are not stock's."""
-    num = 1 if system == LAZY else len(want)
-    if not np.allclose(losses[:num], want[:num], rtol=1e-5, atol=0):
-        raise AssertionError(f"{system} has other losses than stock: {losses}, want {want}")
-
-
-def _figures(samples: dict[str, np.ndarray]) -> dict[str, Any]:
-    """By system: CPU time, the same of the wall clock, and speedups of ours in both."""
-    measured: dict[str, Any] = {}
-    for system, times in samples.items():
-        cpu, wall = times[..., 0], times[..., 1]
-        measured[system] = timing.summary(cpu) | {"wall": timing.summary(wall)}
-        if system in STOCK:
-            continue
-        for clock, figures in enumerate((measured[system], measured[system]["wall"])):
-            figures["speedup_over"] = {
-                other: timing.ratio(samples[other][..., clock], times[..., clock])
-                for other in (*STOCK, OURS)
-                if other != system
-            }
-    return measured
-
-
-def _said(records: dict[Any, int]) -> dict[str, Any]:
-    """What fe.accelerate replaced in a program, and what it left, with the reasons."""
-    left = {record.kind: record.left for record in records if record.left is not None}
-    return {"replaced": [record.kind for record in records if record.left is None], "left": left}
-
-
 def _print_table(name: str, measured: dict[str, Any]) -> None:
     print(f"{name:<16} {'ms CPU':>9} {'ms wall':>9} {'faster than stock_default, stock (CPU)':>40}")
-    for system, figures in measured.items():
-        speedups = [figures.get("speedup_over", {}).get(other) for other in STOCK]
+    for system, entry in measured.items():
+        speedups = [entry.get("speedup_over", {}).get(other) for other in STOCK]
         words = " ".join(str(each["median"]) for each in speedups if each)
-        cpu, wall = figures["median_us"] / 1e3, figures["wall"]["median_us"] / 1e3
+        cpu, wall = entry["median_us"] / 1e3, entry["wall"]["median_us"] / 1e3
         print(f"{system:<16} {cpu:9.2f} {wall:9.2f} {words:>40}")
 
 

@@ -12,16 +12,14 @@ process of its own, since TensorFlow fixes its thread pools once, and writes one
 import ctypes
 import dataclasses
 import gc
-import itertools
 import os
-import subprocess
 import sys
 from typing import Any, NamedTuple
 
 import numpy as np
 from absl import app, flags
 
-from benchmarks.harness import limit, machine, timing, workloads
+from benchmarks.harness import limit, machine, processes, timing, workloads
 from benchmarks.peers import torch_peers
 from benchmarks.report import results
 
@@ -54,17 +52,9 @@ _OUTPUT = flags.DEFINE_string("output", None, "Folder for the JSON; by default t
 
 def main(_: list[str]) -> None:
     """Measures what the flags ask for."""
-    names = _OP.value or _WORKLOAD.value
-    pairs = list(itertools.product(names, _THREADS.value))
-    if len(pairs) == 1:
-        measure(pairs[0][0], int(pairs[0][1]))
-        return
-    axes = ("--workload=", "--op=", "--threads=")
-    others = [argument for argument in sys.argv[1:] if not argument.startswith(axes)]
-    for name, threads in pairs:
-        which = [f"--{'op' if _OP.value else 'workload'}={name}", f"--threads={threads}"]
-        command = [sys.executable, "-m", "benchmarks.harness.run", *which, *others]
-        subprocess.run(command, check=True, cwd=machine.ROOT)
+    names = {"op": _OP.value} if _OP.value else {"workload": _WORKLOAD.value}
+    axes = names | {"threads": _THREADS.value}
+    processes.measure_each("harness.run", axes, lambda name, n: measure(name, int(n)))
 
 
 def measure(name: str, threads: int) -> None:

@@ -88,7 +88,7 @@ PROGRAMS = {
         "`input_layer` and `linear_model`, Adagrad and Ftrl, batches fed", tf1.wide_and_deep
     ),
     "partitioned": _of_tf1(
-        "the same, tables in two partitions, shared columns, Momentum", tf1.partitioned
+        "both with tables in two partitions, shared columns, Momentum", tf1.partitioned
     ),
     "monitored": _of_tf1("MonitoredTrainingSession over tf.data, RMSProp", tf1.monitored),
     "layer_object": _of_tf1(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from benchmarks.report import markdown
+from benchmarks.report import markdown, program_reports
 
 # Ours in each phase: the best that there is, by what was measured; older results have v2 alone.
 OURS = {"forward": "group", "gradient": "group", "sgd": "group_fused", "adagrad": "group_fused"}
@@ -167,14 +167,20 @@ def columns_table(records: list[dict]) -> str:
     lines = ["### From features to rows: `input_layer`", ""]
     head = ["features", "columns x rows", "threads", "`fe.feature_column.input_layer` ms"]
     names = {"stock": "stock", "stock_default": "stock at its defaults"}
-    names |= {"do_fusion": "`do_fusion=True` in stock's `input_layer`", "fused_again": "itself"}
+    names |= {"do_fusion": "`do_fusion=True` in stock's `input_layer`"}
+    names |= {"ragged": "RaggedTensors", "ragged_fast": "the same by fast lookup"}
+    names |= {"keras": "Keras's Hashing and Embedding"}
+    names |= {"fused_again": "itself"}
+    systems = [record["cells"][0]["systems"] for record in records]
+    names = {name: text for name, text in names.items() if any(name in of for of in systems)}
     lines += markdown.head([*head, *(f"over {name}" for name in names.values())])
     for record in records:
         axes, [cell] = record["axes"], record["cells"]
         ours = cell["systems"]["fused"]
         size = f"{axes['columns']} x {axes['batch_size']}"
         row = [axes["feature"], size, str(axes["threads"]), markdown.milliseconds(ours)]
-        row += [markdown.speedup(ours["speedup_over"][name]) for name in names]
+        speedups = [ours["speedup_over"].get(name) for name in names]
+        row += [markdown.speedup(speedup) if speedup else "" for speedup in speedups]
         lines.append(markdown.row(row))
     return "\n".join(lines)
 
@@ -251,6 +257,7 @@ _TABLES: dict[str, Callable[[list[dict]], str]] = {
     "programs": programs_table,
     "memory": memory_table,
     "layers": layers_table,
+    program_reports.MODE: program_reports.section,
     "one_table": one_table_table,
     "sweep": sweep_table,
     "serving": serving_table,

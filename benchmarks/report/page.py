@@ -1,4 +1,4 @@
-"""Writes the tables of docs/performance.md and docs/results/MACHINE.md from the results.
+"""Writes the tables of docs/performance.md, accelerate.md and results/MACHINE.md from the results.
 
 python -m benchmarks.report.page
 
@@ -18,12 +18,14 @@ from benchmarks.report import (
     dense_reports,
     keyed_reports,
     markdown,
+    program_reports,
     results,
     tier_reports,
 )
 
 DOCS = machine.ROOT / "docs"
 PAGE = DOCS / "performance.md"
+PAGE_OF_PROGRAMS = DOCS / "accelerate.md"
 # Results from before harness.run had --variant, which were named by hand.
 VARIANTS = {"2026-11-21-d73f1342d8-W2-t1-tbe.json": "tbe"}
 END = "<!-- end generated -->"
@@ -65,7 +67,7 @@ def pages() -> dict[pathlib.Path, dict[str, str]]:
         for folder in results.folders()
     }
     summary = {"overview": claims.overview(), "claims": claims.claims(), "losses": claims.losses()}
-    return found | {PAGE: summary}
+    return found | {PAGE: summary, PAGE_OF_PROGRAMS: {"programs": program_reports.summary()}}
 
 
 def updated(text: str, blocks: dict[str, str]) -> str:

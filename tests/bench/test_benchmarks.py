@@ -383,8 +383,11 @@ def test_an_input_layer_is_compared_with_stocks(tmp_path, feature):
     arguments += [f"--feature={feature}", "--threads=1"]
     record, _ = run_module("columns.input_layer", tmp_path, *arguments)
     systems = record["cells"][0]["systems"]
-    assert list(systems) == ["stock", "stock_default", "do_fusion", "fused", "fused_again"]
-    assert f"| {feature} | 2 x 8 | 1 |" in dense_reports.columns_table([record])
+    of_columns = ["stock", "stock_default", "do_fusion", "fused", "fused_again"]
+    assert list(systems) == [*of_columns, "ragged", "ragged_fast", "keras"]
+    table = dense_reports.columns_table([record])
+    assert f"| {feature} | 2 x 8 | 1 |" in table
+    assert "| over RaggedTensors | over the same by fast lookup |" in table
 
 
 @pytest.mark.slow
