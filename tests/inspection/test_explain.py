@@ -1,5 +1,6 @@
 """fe.explain, of graphs and of columns."""
 
+import contextlib
 import doctest
 
 import numpy as np
@@ -181,6 +182,71 @@ def test_stocks_updates_are_counted():
     assert explanation.stock_updates == {"ResourceSparseApplyAdagrad": 3}
     assert "3 sparse updates by ResourceSparseApplyAdagrad, one each" in str(explanation)
     assert {lookup.why for lookup in explanation} == {"fe.accelerate() replaced stock's"}
+
+
+def kernel(name, op, begin, end):
+    """A kernel of a traced step."""
+    label = f"{name} = {op}(a, b)" if op else f"{name}:Identity"
+    return {
+        "node_name": name,
+        "timeline_label": label,
+        "op_start_rel_micros": begin,
+        "op_end_rel_micros": end,
+    }
+
+
+def traced(*kernels, device="/job:localhost/replica:0/task:0/device:CPU:0"):
+    metadata = tf1.RunMetadata()
+    nodes = metadata.step_stats.dev_stats.add(device=device).node_stats
+    for one in kernels:
+        nodes.add(**one)
+    return metadata
+
+
+def test_the_share_of_stocks_updates_is_their_time_in_a_trace():
+    metadata = traced(
+        kernel("layer/lookup", "ResourceGather", 10, 1000),
+        kernel("layer/update_rate/x", "Mul", 0, 7),  # named like an update by a user: counted
+        kernel("train/Adam/update_table/mul", "Mul", 5, 1005),
+        kernel("train/Adam/update_table/ResourceScatterAdd", "ResourceScatterAdd", 3, 2000),
+        kernel("Adam/update_other/apply", "FusedEmbeddingResourceSparseApply", 0, 500),
+        kernel("Adam/updated/x", "Mul", 0, 3),
+        kernel("unlabelled", "", 0, 1),
+    )
+    metadata.step_stats.dev_stats.add(device="/gpu:0/stream:all").node_stats.add(
+        **kernel("Adam/update_table/mul", "Mul", 0, 9000)
+    )
+    explanation = fe.explain(tf.Graph(), run_metadata=metadata)
+    assert explanation.update_share == (7 + 1000 + 1997, 990 + 7 + 1000 + 1997 + 500 + 3 + 1)
+    assert str(explanation).splitlines()[-1] == (
+        "updates by stock's optimizers: 67% of the traced step's kernels (3 of 4.5 ms)"
+    )
+
+
+@pytest.mark.parametrize("optimizers", [None, "equal", "lazy"])
+def test_the_share_of_adams_updates_of_a_table(optimizers):
+    accelerated = fe.accelerate(optimizers=optimizers) if optimizers else contextlib.nullcontext()
+    with tf.Graph().as_default() as graph, tf1.Session() as session, accelerated:
+        variable = tf1.get_variable("table", [20_000, 16], use_resource=True)
+        rows = tf.nn.safe_embedding_lookup_sparse(variable, tf.sparse.from_dense([[1, 2], [3, 0]]))
+        train = tf1.train.AdamOptimizer().minimize(tf.reduce_sum(rows))
+        session.run(tf1.global_variables_initializer())
+        metadata = tf1.RunMetadata()
+        options = tf1.RunOptions(trace_level=tf1.RunOptions.FULL_TRACE)
+        session.run(train, options=options, run_metadata=metadata)
+    updates_us, step_us = fe.explain(graph, run_metadata=metadata).update_share
+    assert step_us > 0
+    if optimizers == "lazy":
+        assert updates_us == 0  # one op of ours
+    else:
+        assert 0.5 < updates_us / step_us < 1  # the moments of 20,000 rows decay
+
+
+def test_a_step_that_was_not_traced_is_refused():
+    with pytest.raises(ValueError, match=r"run_metadata has no kernels, .*FULL_TRACE"):
+        fe.explain(tf.Graph(), run_metadata=tf1.RunMetadata())
+    with pytest.raises(TypeError, match=r"run_metadata must be a tf\.compat\.v1\.RunMetadata, got"):
+        fe.explain(tf.Graph(), run_metadata={})
 
 
 def test_columns_of_every_kind(capsys):

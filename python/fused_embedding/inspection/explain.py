@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from fused_embedding.columns.fused_column import is_embedding_column, version_of
 from fused_embedding.columns.keyed_column import categorical_column_of_table
+from fused_embedding.inspection.update_share import UpdateShare, update_share
 from fused_embedding.lookup.fusion_check import FusionCheck
 from fused_embedding.ops.disabled import is_disabled, why_disabled
 from fused_embedding.ops.path_notes import ACCELERATED, CHECK, REASON, STOCK
@@ -54,11 +55,13 @@ class Explanation(list[Lookup]):
 
     Attributes:
         stock_updates: Stock's ops for sparse updates by type, and how many a graph has.
+        update_share: Time of stock's updates in a traced step; None: no trace was given.
     """
 
     def __init__(self, lookups: Iterable[Lookup] = (), stock_updates: dict[str, int] | None = None):
         super().__init__(lookups)
         self.stock_updates = stock_updates or {}
+        self.update_share: UpdateShare | None = None
 
     def __str__(self) -> str:
         rows = [("lookup", "path", "columns", "why")]
@@ -68,10 +71,12 @@ class Explanation(list[Lookup]):
         lines = lines if self else ["no sparse embedding lookup was found"]
         for op, count in self.stock_updates.items():
             lines.append(f"{count} sparse updates by {op}, one each: {_ONE_OP}")
+        if self.update_share is not None:
+            lines.append(str(self.update_share))
         return "\n".join(lines)
 
 
-def explain(graph_or_columns: Any) -> Explanation:
+def explain(graph_or_columns: Any, *, run_metadata: Any = None) -> Explanation:
     """Prints which path each lookup takes, and why.
 
     For a graph it lists the lookups in it; a function is listed once, however often it is called.
@@ -80,12 +85,15 @@ def explain(graph_or_columns: Any) -> Explanation:
     Args:
         graph_or_columns: A tf.Graph, GraphDef or concrete function, an embedding column, a list of
             columns, or a Keras 2 model with `DenseFeatures`.
+        run_metadata: A tf.compat.v1.RunMetadata of a training step that `session.run` traced: adds
+            the share of its kernels' time that updates by stock's v1 optimizers take.
 
     Returns:
         The printed Explanation.
 
     Raises:
-        TypeError: If `graph_or_columns` is something else.
+        TypeError: If `graph_or_columns` or `run_metadata` is something else.
+        ValueError: If `run_metadata` has no trace.
 
     >>> table = tf.Variable(tf.zeros([10, 4]))
     >>> @tf.function
@@ -102,6 +110,8 @@ def explain(graph_or_columns: Any) -> Explanation:
         explanation = Explanation(_lookups(bodies), _stock_updates(bodies))
     else:
         explanation = Explanation(_of_columns(_columns(graph_or_columns)))
+    if run_metadata is not None:
+        explanation.update_share = update_share(run_metadata)
     print(explanation)
     return explanation
 
