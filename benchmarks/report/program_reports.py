@@ -81,7 +81,7 @@ def _row(record: dict) -> str:
 def left(cell: dict) -> str:
     """Returns what the steps of a program leave to stock, with the reasons, in words.
 
-    Of an optimizer that is left it has the share of a step that our update of it would save.
+    Of an optimizer that is left it has the share of a step that our update would save.
     """
     kinds: dict[str, list[str]] = {}
     for kind, reason in cell["left"].items():
@@ -96,5 +96,5 @@ def _words(reason: str, kinds: list[str], cell: dict) -> str:
     lazy = cell["systems"].get(LAZY)
     if advice and lazy:
         saved = 1 - 1 / lazy["speedup_over"][OURS]["median"]
-        what += f" ({saved:.0%} of the step's CPU time over our update)"
+        what += f" (`lazy` saves {saved:.0%} of the step's CPU time)"
     return f"{what}: {why}"

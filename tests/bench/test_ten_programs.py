@@ -191,7 +191,7 @@ def test_the_table_of_programs_has_losses_in_bold_and_what_is_left():
     row = program_reports.table([make_record()]).splitlines()[-1]
     assert row == (
         "| its functional | 2.21.0 | 8 | 1 | 4 (4-4) | 2 (2-2) | 2.00 | 1.50 | **0.50** | 4.00 | "
-        "Adam of Keras (50% of the step's CPU time over our update): it would not be equal |"
+        "Adam of Keras (`lazy` saves 50% of the step's CPU time): it would not be equal |"
     )
     record = make_record()
     [cell] = record["cells"]
