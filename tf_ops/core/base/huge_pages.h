@@ -36,7 +36,8 @@ class HugePages {
   // Returns when all buffers so far were moved.
   void Wait();
 
-  // So far. Refused are pages that the system has not moved at once; its own thread may do so later.
+  // So far. Refused are pages that the system has not moved at once; its own thread may do so
+  // later.
   int64_t moved_bytes() const { return moved_bytes_; }
   int64_t refused_bytes() const { return refused_bytes_; }
 
