@@ -251,6 +251,26 @@ def layers_table(records: list[dict]) -> str:
     return "\n".join(lines)
 
 
+def keras_table(records: list[dict]) -> str:
+    """Returns the table of steps of Keras 3's fit beside the session's."""
+    lines = ["### A step of fit in Keras 3, as a multiple of the session's", ""]
+    names = {"stock": "stock", "stock_fused_adagrad": "stock's layers, Adagrad of fe.keras"}
+    names |= {"layers": "layers of fe.keras", "group": "`EmbeddingGroup`"}
+    names |= {"group_model": "`fe.keras.group`"}
+    head = ["program", "batch", "threads", "steps per execution", "clock", "session ms"]
+    lines += markdown.head([*head, *names.values()])
+    for record in records:
+        axes, [cell] = record["axes"], record["cells"]
+        systems = cell["systems"]
+        keys = ("program", "batch_size", "threads", "steps_per_execution", "clock")
+        row = [str(axes[key]) for key in keys] + [markdown.milliseconds(systems["session"])]
+        row += [
+            f"{systems[n]['times_session']['median']:.2f}" if n in systems else "" for n in names
+        ]
+        lines.append(markdown.row(row))
+    return "\n".join(lines)
+
+
 _TABLES: dict[str, Callable[[list[dict]], str]] = {
     "columns": columns_table,
     "rows": rows_table,
@@ -258,6 +278,7 @@ _TABLES: dict[str, Callable[[list[dict]], str]] = {
     "memory": memory_table,
     "layers": layers_table,
     program_reports.MODE: program_reports.section,
+    "keras": keras_table,
     "one_table": one_table_table,
     "sweep": sweep_table,
     "serving": serving_table,

@@ -441,6 +441,19 @@ def test_layers_with_a_vocabulary_are_compared_with_stock(tmp_path, layer):
     )
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["keras_group", "keras_group_strings"])
+def test_a_step_of_fit_is_compared_with_a_sessions(tmp_path, program):
+    if not hasattr(pytest.importorskip("keras"), "Variable"):
+        pytest.skip("there is no Keras 3")
+    arguments = ["--batch_size=8", "--cap=50", "--dim=4", "--steps=8", "--steps_per_execution=4"]
+    arguments += [f"--program={program}", "--rounds=2"]
+    record, _ = run_module("columns.keras_group", tmp_path, *arguments)
+    systems = ["stock", "stock_fused_adagrad", "layers", "group", "group_model", "session"]
+    assert list(record["cells"][0]["systems"]) == systems
+    assert f"| {program} | 8 | 1 | 4 | wall |" in dense_reports.keras_table([record])
+
+
 def test_another_clock_times_steps():
     ticks = iter(range(0, 10**9, 5000))
     steps = {"a": lambda i: None}

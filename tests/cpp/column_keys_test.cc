@@ -120,15 +120,17 @@ TEST(ColumnKeys, AreThoseOfTheRule) {
     const KeyRule hash{KeyKind::kHash, RandomInt(&random, 1, 1'000'000), -1};
     const KeyRule identity{KeyKind::kIdentity, 1'000, RandomInt(&random, -1, 999)};
     std::vector<KeyColumn<Texts>> columns;
-    std::vector<Ints> keys(3, Ints(static_cast<size_t>(size)));
+    const KeyRule index{KeyKind::kIndex, 1'000, -1};
+    std::vector<Ints> keys(4, Ints(static_cast<size_t>(size)));
     const Texts texts{strings.data(), size};
     const Span<const int64_t> span = AsSpan(std::as_const(numbers));
     columns.push_back({span, hash, /*drops_none=*/true, 1, 0, keys[0].data()});
     columns.push_back({texts, hash, false, 1, 0, keys[1].data()});
     columns.push_back({span, identity, false, 1, 0, keys[2].data()});
-    std::atomic<bool> has_none[3] = {};
+    columns.push_back({span, index, false, 1, 0, keys[3].data()});
+    std::atomic<bool> has_none[4] = {};
     WriteColumnKeys<Texts>(ThreadedExec(1 + round % 4), AsSpan(std::as_const(columns)),
-                           {has_none, 3});
+                           {has_none, 4});
     EXPECT_EQ(keys[0], keys[1]);
     bool has_minus_one = false;
     for (size_t i = 0; i < numbers.size(); ++i) {
@@ -137,6 +139,7 @@ TEST(ColumnKeys, AreThoseOfTheRule) {
       EXPECT_EQ(keys[1][i], Fingerprint64(strings[i]) % static_cast<uint64_t>(hash.num_buckets));
       const bool is_kept = identity.default_key < 0 || (number >= 0 && number < 1'000);
       EXPECT_EQ(keys[2][i], is_kept ? number : identity.default_key);
+      EXPECT_EQ(keys[3][i], number < 0 ? 1'000 + number : number);
     }
     EXPECT_EQ(has_none[0].load(), has_minus_one);
     EXPECT_FALSE(has_none[1].load());
@@ -265,6 +268,8 @@ TEST(ColumnKeys, RulesAreChecked) {
   EXPECT_TRUE(IsOk(CheckKeyRule({KeyKind::kVocabulary, 0, 4}, kInteger)));
   EXPECT_FALSE(CheckKeyRule({KeyKind::kVocabulary, -1, 4}, kInteger).ok());
   EXPECT_FALSE(CheckKeyRule({KeyKind::kIdentity, 5, 4}, kText).ok());
+  EXPECT_TRUE(IsOk(CheckKeyRule({KeyKind::kIndex, 5, -1}, kInteger)));
+  EXPECT_FALSE(CheckKeyRule({KeyKind::kIndex, 5, -1}, kText).ok());
   EXPECT_FALSE(CheckKeyRule({KeyKind::kIdentity, 5, 5}, kInteger).ok());
   EXPECT_FALSE(CheckKeyRule({KeyKind::kHash, 0, -1}, kText).ok());
   EXPECT_FALSE(CheckKeyRule({KeyKind::kHash, 5, -1}, FeatureType::kFloat).ok());

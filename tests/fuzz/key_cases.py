@@ -6,7 +6,7 @@ import tensorflow as tf
 from cases.keys import stock_keys
 
 TEXTS = np.array([b"", b"a", b"oak", b"-1", b"seven b", b"a text of more than 16 bytes"], object)
-LAYOUTS = ("dense", "sparse", "ragged")
+LAYOUTS = ("dense", "full", "sparse", "ragged")
 BOUNDARIES = [0.0, 3.0, 8.0]
 
 
@@ -51,7 +51,7 @@ def _make_values(rng, dtype, size):
 
 def _make_column(rng, kinds):
     dtype = (np.int32, np.int64, np.float32, object)[kinds.integers(4)]
-    layout = LAYOUTS[kinds.integers(3)]
+    layout = LAYOUTS[kinds.integers(4)]
     is_hash = dtype is object or bool(kinds.integers(2))
     rule = ("hash", 7, -1) if is_hash else ("identity", 9, int(kinds.integers(-1, 9)))
     if dtype is np.float32:
@@ -64,7 +64,7 @@ def _make_column(rng, kinds):
     if layout == "ragged":
         inner = np.sort(rng.integers(0, size + 1, int(rng.integers(0, 4))))
         splits = np.concatenate([[0], inner, [size]]).astype(np.int64)
-    elif layout == "dense":
+    elif layout in ("dense", "full"):
         values = values.reshape(num_rows, width)
     return values, layout, rule, splits
 
@@ -107,14 +107,14 @@ def _want_of_feature(values, layout, rule, splits):
     flat = given.reshape(-1)
     if layout == "sparse":
         return stock_keys(flat, *rule), None
-    if layout == "dense":
+    if layout in ("dense", "full"):
         width = given.shape[1] if given.ndim == 2 else 1
         rows = np.arange(len(flat)) // max(width, 1)
         if rule[0] == "bucketized":
             keys = tf.raw_ops.Bucketize(input=given, boundaries=BOUNDARIES).numpy()
             keys = keys.reshape(-1) + np.arange(len(flat)) % max(width, 1) * rule[1]
             return keys, rows, [given.shape[0], width]
-        is_there = flat != (b"" if flat.dtype == object else -1)
+        is_there = (layout == "full") | (flat != (b"" if flat.dtype == object else -1))
         return stock_keys(flat[is_there], *rule), rows[is_there], [given.shape[0], width]
     of_column = np.asarray(next(splits))
     num_rows = len(of_column) - 1

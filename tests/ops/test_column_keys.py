@@ -32,18 +32,20 @@ def column_keys(features, rules, names=(), **more):
     ]
     kinds, num_buckets, default_keys = zip(*rules, strict=True)
     arguments = {
+        **NO_OTHER_INPUTS,
         "Tkeys": [tf.int64] * len(features),
         "Trows": [tf.int64] * sum(layout != "sparse" for layout in layouts),
+        "layouts": layouts,
+        **more,
     }
     return fe.raw_ops.FusedEmbeddingColumnKeys(
         values=[getattr(f, "values", f) for f in features],
         row_splits=[f.row_splits for f in ragged],
-        **{**NO_OTHER_INPUTS, **arguments, **more},
-        layouts=layouts,
         kinds=kinds,
         num_buckets=num_buckets,
         default_keys=default_keys,
         column_names=names,
+        **arguments,
     )
 
 
@@ -122,6 +124,29 @@ def test_keys_and_rows_are_stocks(columns):
             want = stock_pairs(feature, rule)
         for g, w in zip((keys, rows, dense_shape), want, strict=True):
             np.testing.assert_array_equal(g, w)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_a_full_feature_has_a_value_in_each_place(data):
+    dtype = data.draw(st.sampled_from([tf.int32, tf.int64, tf.string]))
+    matrix = matrix_of(data.draw, dtype)
+    feature = matrix if data.draw(st.booleans()) else tf.reshape(matrix, [-1])
+    rule = data.draw(RULES.filter(lambda rule: dtype != tf.string or rule[0] == "hash"))
+    got = column_keys([feature, feature], [rule, rule], layouts=["full", "dense"])
+    width = 2 if feature.shape.rank == 2 else 1
+    np.testing.assert_array_equal(got.keys[0], stock_keys(tf.reshape(matrix, [-1]), *rule))
+    np.testing.assert_array_equal(got.rows[0], np.arange(tf.size(feature)) // width)
+    np.testing.assert_array_equal(got.dense_shapes[0], [feature.shape[0], width])
+    np.testing.assert_array_equal(got.keys[1], stock_pairs(feature, rule)[0])
+
+
+@pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
+def test_an_index_counts_from_the_end(dtype):
+    values = tf.constant([[0, -1], [4, -5], [-6, 7]], dtype)
+    got = column_keys([values], [("index", 5, -1)], layouts=["full"])
+    np.testing.assert_array_equal(got.keys[0], [0, 4, 4, 0, -1, 7])  # of -6: none of the five
+    np.testing.assert_array_equal(got.rows[0], [0, 0, 1, 1, 2, 2])
 
 
 def test_many_values_are_split_among_threads():
@@ -281,9 +306,11 @@ SPARSE_FLOATS = tf.SparseTensor([[0, 0]], [1.0], [1, 1])
     ("features", "rules", "message"),
     [
         ([tf.constant([["a"]])], [("identity", 5, -1)], "texts have no identity"),
+        ([tf.constant([["a"]])], [("index", 5, -1)], "texts have no identity"),
+        ([ONE], [("index", 0, -1)], "num_buckets must be at least 1, got 0"),
         ([ONE], [("hash", 0, -1)], "num_buckets must be at least 1, got 0"),
         ([ONE], [("identity", 5, 5)], "default_key must be below num_buckets = 5, got 5"),
-        ([ONE], [("crossed", 5, -1)], "kind must be identity, hash, .* got 'crossed'"),
+        ([ONE], [("crossed", 5, -1)], "kind must be identity, index, hash, .* got 'crossed'"),
         ([ONE], [("vocabulary", -1, -1)], "must not be negative, got -1"),
         ([ONE], [("bucketized", 1, -1)], "the kind of float values, and of no others"),
         ([tf.constant([1.0])], [HASH], "the kind of float values, and of no others"),
@@ -359,6 +386,8 @@ def test_shapes_are_known_in_a_graph():
     def shapes(dense, values):
         sparse = tf.SparseTensor(tf.zeros([7, 2], tf.int64), values, [7, 1])
         got = column_keys([dense, sparse], [HASH, HASH])
+        full = column_keys([tf.ensure_shape(dense, [4, 3])], [HASH], layouts=["full"])
+        assert full.keys[0].shape.as_list() == [12]
         assert got.keys[0].shape.as_list() == [None]
         assert got.keys[1].shape.as_list() == [7]
         assert got.rows[0].shape.as_list() == [None]

@@ -130,17 +130,17 @@ class Keys(tf.Module):
     )
     def serve(self, words, numbers, splits, unknown):
         result = fe.raw_ops.FusedEmbeddingColumnKeys(
-            values=[words, numbers, numbers, numbers, unknown],
+            values=[words, numbers, numbers, numbers, unknown, words, numbers],
             row_splits=[splits],
             tables=[],
             sparse_indices=[],
             sparse_shapes=[],
-            Tkeys=[tf.int64] * 5,
-            Trows=[tf.int64] * 4,
-            layouts=["dense", "dense", "sparse", "ragged", "dense"],
-            kinds=["hash", "identity", "hash", "identity", "hash"],
-            num_buckets=[7, 10, 2**63 - 1, 10, 100],
-            default_keys=[-1, -1, -1, 4, -1],
+            Tkeys=[tf.int64] * 7,
+            Trows=[tf.int64] * 6,
+            layouts=["dense", "dense", "sparse", "ragged", "dense", "full", "full"],
+            kinds=["hash", "identity", "hash", "identity", "hash", "hash", "index"],
+            num_buckets=[7, 10, 2**63 - 1, 10, 100, 7, 10],
+            default_keys=[-1, -1, -1, 4, -1, -1, -1],
         )
         return {
             f"{name}{i}": t for name in result._fields for i, t in enumerate(getattr(result, name))

@@ -12,12 +12,14 @@ using tensorflow::OpKernelConstruction;
 Status ParseLayout(const std::string& name, Layout* layout) {
   if (name == "dense") {
     *layout = Layout::kDense;
+  } else if (name == "full") {
+    *layout = Layout::kFull;
   } else if (name == "sparse") {
     *layout = Layout::kSparse;
   } else if (name == "ragged") {
     *layout = Layout::kRagged;
   } else {
-    return InvalidArgument("layout must be dense, sparse or ragged, got '", name, "'");
+    return InvalidArgument("layout must be dense, full, sparse or ragged, got '", name, "'");
   }
   return Status();
 }
@@ -42,7 +44,7 @@ Status TakeBoundaries(KeyRule* rule, Span<const float>* left) {
 
 Status CheckFeature(const FeatureAttrs& feature, const ColumnAttrs& column, FeatureType type) {
   const KeyKind kind = feature.rule.kind;
-  if (kind == KeyKind::kBucketized && feature.layout != Layout::kDense) {
+  if (kind == KeyKind::kBucketized && !IsMatrix(feature.layout)) {
     return InvalidArgument("bucketized values must be dense");
   }
   if (kind == KeyKind::kCrossPart && !column.IsCross()) {
@@ -172,7 +174,7 @@ Status ColumnKeysAttrs::CountInputs(OpKernelConstruction* ctx) {
   };
   if (GetAttr<int64_t>(ctx, "num_ragged") != num_ragged_ || !has("Trows", num_placed_)) {
     return InvalidArgument("num_ragged must be the number of ragged layouts, ", num_ragged_,
-                           ", and Trows have one for each dense, ragged or crossed column, ",
+                           ", and Trows have one for each dense, full, ragged or crossed column, ",
                            num_placed_);
   }
   if (!has("Ttables", num_tables_) || !has("Tsparse", num_sparse_)) {

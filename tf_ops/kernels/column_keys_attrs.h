@@ -14,7 +14,14 @@
 
 namespace fused_embedding {
 
-enum class Layout { kDense, kSparse, kRagged };
+enum class Layout {
+  kDense,  // a matrix in which "" and -1 are places without a value
+  kFull,   // a matrix with a value in each place
+  kSparse,
+  kRagged,
+};
+
+inline bool IsMatrix(Layout layout) { return layout == Layout::kDense || layout == Layout::kFull; }
 
 struct FeatureAttrs {
   Layout layout = Layout::kDense;

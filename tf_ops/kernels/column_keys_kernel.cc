@@ -125,7 +125,7 @@ class Batch {
   absl::Status FindInVocabularies();
   absl::Status FindInVocabulary(int f);
   absl::Status PlaceFeature(int f);
-  absl::Status PlaceDense(int f);
+  absl::Status PlaceMatrix(int f);
   absl::Status PlaceSparse(int f);
   absl::Status OutputColumn(int c, int placed);
   absl::Status OutputCross(int c, int placed);
@@ -136,17 +136,17 @@ class Batch {
   std::vector<Column> features_;
   std::vector<FeaturePairs> pairs_;
   std::unique_ptr<std::atomic<bool>[]> has_none_;
-  // A dense feature of which nothing was dropped: the next one of its shape has the same rows.
-  const FeaturePairs* dense_ = nullptr;
+  // A matrix of which nothing was dropped: the next one of its shape has the same rows.
+  const FeaturePairs* matrix_ = nullptr;
 };
 
 absl::Status Batch::ReadFeature(int f) {
   const Tensor& input = values(f);
   Column& feature = features_[Index(f)];
-  const bool is_dense = attrs(f).layout == Layout::kDense;
-  if (input.dims() != 1 && !(is_dense && input.dims() == 2)) {
+  const bool is_matrix = IsMatrix(attrs(f).layout);
+  if (input.dims() != 1 && !(is_matrix && input.dims() == 2)) {
     return ToTfStatus(InvalidArgument("values must be ",
-                                      is_dense ? "[num_rows] or [num_rows, width]" : "a vector",
+                                      is_matrix ? "[num_rows] or [num_rows, width]" : "a vector",
                                       ", got shape ", input.shape().DebugString()));
   }
   feature.rule = attrs(f).rule;
@@ -205,7 +205,7 @@ absl::Status Batch::PlaceFeature(int f) {
     const bool is_crossed = attrs_.columns()[Index(attrs(f).column)].IsCross();
     return is_crossed ? PlaceSparse(f) : absl::OkStatus();
   }
-  if (layout == Layout::kDense) return PlaceDense(f);
+  if (IsMatrix(layout)) return PlaceMatrix(f);
   const Tensor& splits = row_splits(f);
   TF_RETURN_IF_ERROR(ToTfStatus(CheckVector("row_splits", splits)));
   TF_RETURN_IF_ERROR(Allocate(ctx_, pairs.keys.NumElements(), &pairs.rows));
@@ -216,14 +216,14 @@ absl::Status Batch::PlaceFeature(int f) {
   return absl::OkStatus();
 }
 
-absl::Status Batch::PlaceDense(int f) {
+absl::Status Batch::PlaceMatrix(int f) {
   FeaturePairs& pairs = pairs_[Index(f)];
   pairs.num_rows = values(f).dim_size(0);
   pairs.width = features_[Index(f)].width;
   const bool has_none = has_none_[Index(f)].load(std::memory_order_relaxed);
-  if (!has_none && dense_ != nullptr && dense_->num_rows == pairs.num_rows &&
-      dense_->width == pairs.width) {
-    pairs.rows = dense_->rows;
+  if (!has_none && matrix_ != nullptr && matrix_->num_rows == pairs.num_rows &&
+      matrix_->width == pairs.width) {
+    pairs.rows = matrix_->rows;
     return absl::OkStatus();
   }
   TF_RETURN_IF_ERROR(Allocate(ctx_, pairs.keys.NumElements(), &pairs.rows));
@@ -234,7 +234,7 @@ absl::Status Batch::PlaceDense(int f) {
     pairs.keys = pairs.keys.Slice(0, kept);
     pairs.rows = pairs.rows.Slice(0, kept);
   } else {
-    dense_ = &pairs;
+    matrix_ = &pairs;
   }
   return absl::OkStatus();
 }

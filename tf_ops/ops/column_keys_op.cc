@@ -23,11 +23,12 @@ absl::Status ColumnKeysShape(InferenceContext* c) {
   const bool has_crosses = num_features != num_columns;
   for (int i = 0; i < num_columns; ++i) c->set_output(i, c->Vector(c->UnknownDim()));
   for (int i = 0; i < num_features; ++i) {
-    const bool is_dense = i < static_cast<int>(layouts.size()) && layouts[i] == "dense";
+    const std::string layout = i < static_cast<int>(layouts.size()) ? layouts[i] : "";
+    const bool is_matrix = layout == "dense" || layout == "full";
     ShapeHandle shape;
-    TF_RETURN_IF_ERROR(c->WithRankAtMost(c->input(i), is_dense ? 2 : 1, &shape));
+    TF_RETURN_IF_ERROR(c->WithRankAtMost(c->input(i), is_matrix ? 2 : 1, &shape));
     // A dense value may mean none.
-    if (!is_dense && !has_crosses) c->set_output(i, shape);
+    if (layout != "dense" && !has_crosses) c->set_output(i, c->Vector(c->NumElements(shape)));
   }
   for (int i = num_columns; i < num_columns + num_placed; ++i) {
     c->set_output(i, c->Vector(c->UnknownDim()));
@@ -67,26 +68,28 @@ REGISTER_OP("FusedEmbeddingColumnKeys")
 Turns the features of a batch into the keys of their lookups, all columns in one op.
 
 A column has one feature, or several that are crossed: then each combination of their values in a
-row has a key. A dense feature holds a value in each place of a matrix; "" and -1 are places without
-one, except in a cross_part. In sparse and ragged features every value counts.
+row has a key. A dense feature is a matrix in which "" and -1 are places without a value, except in
+a cross_part. In full, sparse and ragged features every value counts.
 
-values: of each feature: dense `[num_rows]` or `[num_rows, width]`; sparse and ragged `[nnz]`.
+values: of each feature: dense and full `[num_rows]` or `[num_rows, width]`; sparse and ragged
+  `[nnz]`.
 row_splits: `[num_rows + 1]` of each ragged feature.
 tables: lookup tables of stock TensorFlow from strings or int64 to int64, of each feature with the
   kind vocabulary.
 sparse_indices: `[nnz, 2]` of each sparse feature of a cross, rows ascending.
 sparse_shapes: `[2]` dense shape of each sparse feature of a cross.
 keys: `[nnz]` key of each value or combination.
-rows: `[nnz]` row of each key, of each column that is dense, ragged or crossed, in their order.
+rows: `[nnz]` row of each key, of each column that is dense, full, ragged or crossed, in their
+  order.
 dense_shapes: `[2]` num_rows and width of these columns; of a ragged one the width is 1.
 num_ragged: number of ragged features.
 Tkeys: int64 for each column. Lists of types, as TensorFlow does not check sums of several numbers of
   outputs.
-Trows: int64 for each column that is dense, ragged or crossed.
-layouts: of each feature: dense, sparse or ragged.
-kinds: of each feature: identity, the value itself, which is not a string; hash: the Fingerprint64
-  of a string, or of the decimal text of an integer, modulo the number of buckets; vocabulary: what
-  the table has for the value; bucketized, of dense floats: the number of boundaries up to the
+Trows: int64 for each column that is dense, full, ragged or crossed.
+layouts: of each feature: dense; full, a matrix with a value in each place; sparse or ragged.
+kinds: of each feature: identity, the value itself, which is not a string; index, identity with
+  num_buckets added to a negative value; hash: the Fingerprint64 of a string, or of the decimal text
+  of an integer, modulo the number of buckets; vocabulary: what the table has for the value; bucketized, of dense floats: the number of boundaries up to the
   value, plus num_buckets for each place in front of it in its row; cross_part: what a cross hashes,
   an integer itself or the Fingerprint64 of a string.
 num_buckets: of each feature, >= 1. vocabulary: >= 0, the number of buckets behind the table's size

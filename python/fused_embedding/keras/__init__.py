@@ -5,6 +5,7 @@ For Keras 3, tf_keras, and tf.keras, which is one of the two.
 
 from fused_embedding.keras import layers, optimizers
 from fused_embedding.keras.fused import fused_optimizers
+from fused_embedding.keras.group_model import group
 from fused_embedding.keras.layers import embedding_layer, fused_layers
 from fused_embedding.keras.registration import register_loaded
 from fused_embedding.keras.statistics import statistics_callback
@@ -15,6 +16,7 @@ __all__ = [
     "embedding_layer",
     "fused_layers",
     "fused_optimizers",
+    "group",
     "layers",
     "optimizers",
     "statistics_callback",

@@ -6,10 +6,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from fused_embedding.keras.group_layer import GroupLayer
+from fused_embedding.keras.group_lookups import PendingLookup, combined_rows, rows_of_ids
 from fused_embedding.keras.preprocessing import STAND_INS
 from fused_embedding.keras.table_layer import TableLayer
 from fused_embedding.keras.table_training import PACKAGE, keras_of, register
 from fused_embedding.lookup import deeprec_signatures, group_signatures
+from fused_embedding.lookup.feature_ids import KeyRule, is_readable
 from fused_embedding.lookup.options import make_options
 
 
@@ -83,6 +86,25 @@ class _Embedding(TableLayer):
             rows.set_shape(ids.shape.concatenate([self.output_dim]))
             return rows
         return group_signatures.group_embedding_lookup([self._params], [ids])[0]
+
+    def pending_lookup(self, ids: Any, rule: KeyRule, weights: Any = None) -> PendingLookup:
+        """What `call` does, for the op of a group.
+
+        Args:
+            ids: Values that `rule` makes ids of.
+            rule: How a value becomes an id.
+            weights: None.
+
+        Returns:
+            A lookup with the result of `call`.
+        """
+        if rule.kind == "identity":
+            self._check_dtype(ids)
+        return rows_of_ids(self._params, ids, rule, self.compute_dtype)
+
+    def takes_values(self, values: Any) -> bool:
+        """Whether `pending_lookup` takes ragged or sparse values that its rule makes ids of."""
+        return isinstance(values, tf.RaggedTensor)
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         """The mask of ids that are not 0, if `mask_zero` is set.
@@ -209,14 +231,41 @@ class _EmbeddingBag(TableLayer):
         rows.set_shape(self.compute_output_shape(ids.shape))
         return tf.cast(rows, self.compute_dtype)
 
-    def _as_ragged(self, ids: tf.Tensor) -> tf.RaggedTensor:
-        """Dense ids as ragged rows of one length, for the lookup, which then prunes the padding."""
+    def pending_lookup(self, ids: Any, rule: KeyRule, weights: Any = None) -> PendingLookup:
+        """What `call` does, for the op of a group.
+
+        Args:
+            ids: Values that `rule` makes ids of.
+            rule: How a value becomes an id.
+            weights: Weight of each id, or None.
+
+        Returns:
+            A lookup with the result of `call`.
+        """
+        if rule.kind == "identity":
+            self._check_dtype(ids)
+        if isinstance(ids, tf.Tensor):
+            self._check_rank(ids)
+        if weights is not None:
+            weights = self._checked_weights(weights, ids)
+        options = make_options(self.combiner, self.max_norm, self.default_id)
+        return combined_rows(self._params, ids, rule, weights, options, self.compute_dtype)
+
+    def takes_values(self, values: Any) -> bool:
+        """Whether `pending_lookup` takes ragged or sparse values that its rule makes ids of."""
+        return is_readable(values)
+
+    def _check_rank(self, ids: tf.Tensor) -> None:
         if ids.shape.rank is None or ids.shape.rank < 2:
             raise ValueError(
                 f"the layer {self.name!r} was called with ids of shape {ids.shape}, but "
                 "[batch, ids in a row] is required; for one id in a row, append a dimension: "
                 "ids[:, None]"
             )
+
+    def _as_ragged(self, ids: tf.Tensor) -> tf.RaggedTensor:
+        """Dense ids as ragged rows of one length, for the lookup, which then prunes the padding."""
+        self._check_rank(ids)
         shape = tf.shape(ids, tf.int64)
         return tf.RaggedTensor.from_uniform_row_length(
             tf.reshape(ids, [-1]), shape[-1], nrows=tf.reduce_prod(shape[:-1]), validate=False
@@ -281,7 +330,11 @@ def layer_classes(keras: Any) -> SimpleNamespace:
 
 
 # THE list of layers that are no stand-ins.
-_MIXINS: dict[str, Any] = {"Embedding": _Embedding, "EmbeddingBag": _EmbeddingBag}
+_MIXINS: dict[str, Any] = {
+    "Embedding": _Embedding,
+    "EmbeddingBag": _EmbeddingBag,
+    "EmbeddingGroup": GroupLayer,
+}
 
 
 def fused_layers(keras: Any = None) -> SimpleNamespace:
@@ -294,8 +347,8 @@ def fused_layers(keras: Any = None) -> SimpleNamespace:
         keras: The module that the layers are for: keras, tf_keras, tf.keras; None: tf.keras.
 
     Returns:
-        A namespace with the classes Embedding, EmbeddingBag, StringLookup and IntegerLookup.
-        `fe.keras.layers` has those for tf.keras.
+        A namespace with the classes Embedding, EmbeddingBag, EmbeddingGroup, StringLookup and
+        IntegerLookup. `fe.keras.layers` has those for tf.keras.
 
     >>> layer = fe.keras.fused_layers().EmbeddingBag(output_dim=4, combiner="sum")
     >>> layer(tf.constant([[7, 1 << 60], [7, -1]])).shape

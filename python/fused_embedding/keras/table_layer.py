@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from fused_embedding.keras.table_of import held_table
 from fused_embedding.keras.variables import variable, with_counted_shape
 from fused_embedding.lookup.names import lookups_of
 from fused_embedding.train.hook import note_loaded_slots
@@ -39,6 +40,20 @@ def _size(name: str, value: Any) -> int:
             "length 16, Embedding(output_dim=16) any number of them"
         )
     return int(value)
+
+
+def reading_mode(layer: Any, training: Any) -> contextlib.AbstractContextManager[None]:
+    """The context of a lookup: whether a table may change.
+
+    Args:
+        layer: A layer that is looked up.
+        training: Whether it is called for training; None: unknown.
+
+    Returns:
+        `fe.inference()` for a layer that is not trained, else a context without effect.
+    """
+    is_frozen = training is False or not layer.trainable
+    return inference() if is_frozen else contextlib.nullcontext()
 
 
 class TableLayer:
@@ -150,18 +165,13 @@ class TableLayer:
 
     @property
     def _params(self) -> Any:
-        """The table for fe.nn. Not the value of a keras.Variable, which Keras may have cast."""
-        held = self.embeddings
-        if not self._is_keras_3:
-            return held
-        return held.value if held._value is None else held._value  # None: while shapes are inferred
+        """The table for fe.nn."""
+        return held_table(self.embeddings)
 
     @contextlib.contextmanager
     def _reading(self, training: Any) -> Iterator[None]:
         """The context of a lookup."""
-        is_frozen = training is False or not self.trainable
-        mode = inference() if is_frozen else contextlib.nullcontext()
-        with mode, lookups_of(f"layer {self.name!r}"):
+        with reading_mode(self, training), lookups_of(f"layer {self.name!r}"):
             yield
 
     def _checked_ids(self, ids: Any) -> Any:

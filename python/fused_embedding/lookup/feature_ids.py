@@ -22,7 +22,8 @@ class KeyRule(NamedTuple):
     """What a column makes of a value.
 
     Attributes:
-        kind: "identity", the value itself; "hash", the fingerprint of a string, or of the decimal
+        kind: "identity", the value itself; "index", so, but `num_buckets` is added to a negative
+            value; "hash", the fingerprint of a string, or of the decimal
             text of an integer, modulo `num_buckets`; "vocabulary", what `table` has for the value;
             "bucketized", the number of `boundaries` up to the value, plus `num_buckets` for each
             place in front of it in its row; "cross_part", what a cross hashes.
@@ -34,7 +35,7 @@ class KeyRule(NamedTuple):
         table: Of "vocabulary", the handle of a lookup table to int64.
     """
 
-    kind: Literal["identity", "hash", "vocabulary", "bucketized", "cross_part"]
+    kind: Literal["identity", "index", "hash", "vocabulary", "bucketized", "cross_part"]
     num_buckets: int = 1
     default_key: int = -1
     boundaries: tuple[float, ...] = ()
@@ -61,17 +62,21 @@ class Feature(NamedTuple):
             without a value unless the rule is "cross_part"; or a SparseTensor or RaggedTensor of
             rank 2. int32, int64 or string, and float32 for "bucketized".
         rule: How a value becomes an id.
+        is_full: Whether each place of a dense feature has a value, "" and -1 among them.
     """
 
     tensor: tf.Tensor | tf.SparseTensor | tf.RaggedTensor
     rule: KeyRule
+    is_full: bool = False
 
     @property
-    def layout(self) -> Literal["dense", "sparse", "ragged"]:
+    def layout(self) -> Literal["dense", "full", "sparse", "ragged"]:
         """What kind of tensor the feature is."""
         if isinstance(self.tensor, tf.SparseTensor):
             return "sparse"
-        return "ragged" if isinstance(self.tensor, tf.RaggedTensor) else "dense"
+        if isinstance(self.tensor, tf.RaggedTensor):
+            return "ragged"
+        return "full" if self.is_full else "dense"
 
     @property
     def components(self) -> list[tf.Tensor]:
@@ -82,7 +87,7 @@ class Feature(NamedTuple):
     @property
     def values(self) -> tf.Tensor:
         """The feature's values."""
-        return self.tensor if self.layout == "dense" else self.tensor.values
+        return self.tensor if self.layout in ("dense", "full") else self.tensor.values
 
 
 class _ShapeTensor:
@@ -221,7 +226,12 @@ def _made_in_graph() -> dict[Any, _Made]:
 def _identity(column: FeatureIds) -> Hashable:
     """What the ids of a column depend on."""
     features = [
-        (*map(id, feature.components), feature.rule._replace(table=None), id(feature.rule.table))
+        (
+            *map(id, feature.components),
+            feature.is_full,
+            feature.rule._replace(table=None),
+            id(feature.rule.table),
+        )
         for feature in column.features
     ]
     return tuple(features), column.cross

@@ -31,7 +31,7 @@ class _Feature(NamedTuple):
 
     def placed(self, is_crossed: bool) -> tuple[tf.Tensor, Any]:
         """`[nnz]` values, and their `_Places`, or None where the op is not told them."""
-        if self.layout == "dense":
+        if self.layout in ("dense", "full"):
             return self._dense()
         if self.layout == "ragged":
             return self.values, self._ragged_places()
@@ -41,7 +41,7 @@ class _Feature(NamedTuple):
 
     def _dense(self) -> tuple[tf.Tensor, _Places]:
         matrix = self.values if self.values.shape.rank == 2 else _as_matrix(self.values)
-        if self.kind in ("bucketized", "cross_part"):
+        if self.layout == "full" or self.kind in ("bucketized", "cross_part"):
             is_there = tf.ones_like(matrix, tf.bool)
         else:
             is_there = tf.not_equal(matrix, "" if matrix.dtype == tf.string else -1)
@@ -67,6 +67,8 @@ class _Feature(NamedTuple):
             buckets = tf.raw_ops.Bucketize(input=values, boundaries=self.boundaries)
             return tf.cast(buckets, tf.int64) + places.indices[:, 1] * self.num_buckets
         keys = tf.cast(values, tf.int64)
+        if self.kind == "index":
+            return tf.where(keys < 0, keys + self.num_buckets, keys)
         if self.default_key < 0:
             return keys
         is_there = (keys >= 0) & (keys < self.num_buckets)

@@ -59,12 +59,25 @@ FE_INLINE bool HashNumbers(Span<const Integer> values, int64_t begin, int64_t en
   return has_none;
 }
 
+// As numpy has it: -1 is the last of `size`. What is below -size stays negative.
+template <typename Integer>
+void WriteIndices(int64_t size, Span<const Integer> values, int64_t begin, int64_t end,
+                  int64_t* keys) {
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t value = values[i];
+    keys[i] = value < 0 ? value + size : value;
+  }
+}
+
 }  // namespace
 
 Status ParseKeyKind(std::string_view name, KeyKind* kind) {
   constexpr std::pair<std::string_view, KeyKind> kKinds[] = {
-      {"identity", KeyKind::kIdentity},     {"hash", KeyKind::kHash},
-      {"vocabulary", KeyKind::kVocabulary}, {"bucketized", KeyKind::kBucketized},
+      {"identity", KeyKind::kIdentity},
+      {"index", KeyKind::kIndex},
+      {"hash", KeyKind::kHash},
+      {"vocabulary", KeyKind::kVocabulary},
+      {"bucketized", KeyKind::kBucketized},
       {"cross_part", KeyKind::kCrossPart},
   };
   for (const auto& [of_kind, value] : kKinds) {
@@ -72,12 +85,13 @@ Status ParseKeyKind(std::string_view name, KeyKind* kind) {
     *kind = value;
     return Status();
   }
-  return InvalidArgument("kind must be identity, hash, vocabulary, bucketized or cross_part, got '",
-                         name, "'");
+  return InvalidArgument(
+      "kind must be identity, index, hash, vocabulary, bucketized or cross_part, got '", name, "'");
 }
 
 Status CheckKeyRule(const KeyRule& rule, FeatureType type) {
-  if (type == FeatureType::kText && rule.kind == KeyKind::kIdentity) {
+  const bool is_number = rule.kind == KeyKind::kIdentity || rule.kind == KeyKind::kIndex;
+  if (type == FeatureType::kText && is_number) {
     return InvalidArgument("texts have no identity: their kind must be hash or vocabulary");
   }
   if ((type == FeatureType::kFloat) != (rule.kind == KeyKind::kBucketized)) {
@@ -104,6 +118,10 @@ Status CheckKeyRule(const KeyRule& rule, FeatureType type) {
 template <typename Integer>
 void WriteIdentities(const KeyRule& rule, Span<const Integer> values, int64_t begin, int64_t end,
                      int64_t* keys) {
+  if (rule.kind == KeyKind::kIndex) {
+    WriteIndices(rule.num_buckets, values, begin, end, keys);
+    return;
+  }
   if (rule.kind == KeyKind::kCrossPart || rule.default_key < 0) {
     std::copy(values.data + begin, values.data + end, keys + begin);
     return;

@@ -23,6 +23,7 @@ namespace fused_embedding {
 
 enum class KeyKind {
   kIdentity,    // the value itself
+  kIndex,       // the value itself; a negative one counts from the end, num_buckets
   kHash,        // Fingerprint64 of a text, or of a number's decimal text, modulo num_buckets
   kVocabulary,  // the index in a vocabulary; of a value outside it, an index behind the last one
   kBucketized,  // the number of boundaries <= the value, plus num_buckets for each column before
@@ -34,8 +35,8 @@ enum class FeatureType { kInteger, kFloat, kText };
 
 struct KeyRule {
   KeyKind kind = KeyKind::kIdentity;
-  // identity, hash: keys are below it. vocabulary: of values outside the vocabulary. bucketized:
-  // the number of boundaries + 1.
+  // identity, index, hash: keys are below it. vocabulary: of values outside the vocabulary.
+  // bucketized: the number of boundaries + 1.
   int64_t num_buckets = 1;
   // identity: the key of values outside [0, num_buckets); negative: they are their own keys.
   // vocabulary without buckets: the key of values outside it.
