@@ -96,3 +96,40 @@ def test_a_subclass_with_an_update_of_its_own_is_left(keras):
     np.testing.assert_array_equal(np.asarray(variable)[:, 0], [0, -4, 0, 0])
     [record] = acceleration.records
     assert "update" in record.left
+
+
+@EACH_KERAS
+@pytest.mark.parametrize("num_lookups", [1, 2])
+def test_adagrad_of_lookups_that_pool(num_lookups, keras):
+    """Keras 3 squares the gradients of an id in two lookups one by one. One lookup has it once."""
+
+    def train():
+        table = (keras.Variable if is_keras_3(keras) else tf.Variable)(np.ones([6, 2], "f4"))
+        optimizer = keras.optimizers.Adagrad(0.1)
+        weight = tf.Variable([1.0, 2.0])  # a dense gradient beside the sparse one
+
+        @tf.function
+        def step(ids):
+            with tf.GradientTape() as tape:
+                bags = [ids, ids[:, :1]][:num_lookups]
+                rows = [lookup(table, bag) for bag in bags]
+                loss = tf.add_n([tf.reduce_sum(tf.sin(of)) for of in rows]) + tf.reduce_sum(weight)
+            variables = [table.value if is_keras_3(keras) else table, weight]
+            grads = tape.gradient(loss, variables)
+            optimizer.apply_gradients([(grads[0], table)])
+            return loss
+
+        for _ in range(5):
+            step(tf.constant([[1, 1, 2], [1, 4, 4]], tf.int64))
+        return np.asarray(table)
+
+    def lookup(table, bag):
+        params = table.value if is_keras_3(keras) else table
+        return tf.nn.safe_embedding_lookup_sparse(params, tf.sparse.from_dense(bag), combiner="sum")
+
+    want = train()
+    with fe.accelerate() as acceleration:
+        got = train()
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+    records = [record for record in acceleration.records if "Adagrad" in record.kind]
+    assert [r.left is None for r in records] == [num_lookups == 1 or not is_keras_3(keras)]

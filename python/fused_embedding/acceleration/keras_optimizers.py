@@ -18,6 +18,7 @@ from fused_embedding.acceleration.switch import Switch
 from fused_embedding.keras.fused import fuses, is_of_keras_3, tf_pairs, update_together
 from fused_embedding.keras.fused_rules import has_array_rule
 from fused_embedding.keras.rules import base_of
+from fused_embedding.ops.gradients import is_known_to_be_distinct
 
 _LAZY = 'optimizers="lazy" replaces it all the same'
 
@@ -89,17 +90,24 @@ def _reason_to_leave(switch: Switch, optimizer: Any, pairs: list[tuple[Any, Any]
         return "it keeps moving averages of the variables"
     if not any(fuses(optimizer, *pair) for pair in pairs):
         return "the op has no kernel where its variables are"
-    unequal = _why_unequal(optimizer)
+    unequal = _why_unequal(optimizer, pairs)
     return f"{unequal}; {_LAZY}" if unequal and switch.optimizers != "lazy" else None
 
 
-def _why_unequal(optimizer: Any) -> str | None:
+def _why_unequal(optimizer: Any, pairs: list[tuple[Any, Any]]) -> str | None:
     """Why an update of rows has other numbers than stock's; None: it has not."""
     rule = base_of(optimizer).__name__
     if rule == "SGD" and not optimizer.momentum:
         return None
     if rule == "Adagrad":
         # Keras 2 sums repeated ids first.
-        squares = "it would not be equal: stock's squares the gradients of repeated ids one by one"
-        return squares if is_of_keras_3(optimizer) else None
+        if not is_of_keras_3(optimizer) or _are_distinct(pairs):
+            return None
+        return "it would not be equal: stock's squares the gradients of repeated ids one by one"
     return "it would not be equal: stock's changes rows that a step does not name"
+
+
+def _are_distinct(pairs: list[tuple[Any, Any]]) -> bool:
+    """Whether no sparse gradient repeats an id: stock's lookups that pool have distinct ids too."""
+    slices = [grad for grad, _ in pairs if isinstance(grad, tf.IndexedSlices)]
+    return all(is_known_to_be_distinct(grad.indices) for grad in slices)

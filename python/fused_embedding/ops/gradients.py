@@ -24,6 +24,22 @@ def _where(op: tf.Operation) -> contextlib.AbstractContextManager[None]:
     return tf.device(op.outputs[0].device or "")
 
 
+# Their gradients of a table have each id once.
+_GROUP_GRADS = ("FusedEmbeddingGroupLookupGrad", "FusedEmbeddingResourceGroupLookupGrad")
+
+
+def is_known_to_be_distinct(ids: tf.Tensor) -> bool:
+    """Whether the ids of a gradient are those of one lookup of ours, each of them once.
+
+    Args:
+        ids: The indices of an IndexedSlices.
+
+    Returns:
+        False eagerly, where nobody knows, and for several gradients one after the other.
+    """
+    return not tf.executing_eagerly() and ids.op.type in _GROUP_GRADS
+
+
 def _table_grad(
     op: tf.Operation, rows_grad: tf.Tensor, table_shape: tf.Tensor, rank: int | None
 ) -> tf.IndexedSlices:
