@@ -116,6 +116,13 @@ def finds():
     return of["ours"]["x_limit"]["median"], of["tfra"]["x_limit"]["median"]
 
 
+def seconds_of_layers(*phases):
+    of = AMD.cells("vocabulary-StringLookup-keras-n1000000-t1")
+    return [
+        of[phase][system]["median_us"] / 1e6 for phase in phases for system in ("fused", "stock")
+    ]
+
+
 def inserts_and_finds():
     of = AMD.cells("raw_table-t1")
     phases = ("insert", "overwrite", "find_uniform", "find_zipf", "find_missing")
@@ -248,6 +255,31 @@ QUOTES = [
     ),
     ("README.md", "Inserts and finds are {:.0f} to {:.0f} times", inserts_and_finds()),
     ("README.md", "trains at {:.2f} to {:.2f} of the speed of one in memory", speeds_of_tiers()),
+    (
+        "docs/training.md",
+        "takes {:.2f} times as long as that of a TF1 session with the fused step, a clone by "
+        "`fe.keras.group` {:.2f} times, and stock's layers with stock's Adagrad {:.0f} times",
+        [
+            AMD.cells("keras_group-b512-t1-wall")["step"][system]["times_session"]["median"]
+            for system in ("group", "group_model", "stock")
+        ],
+    ),
+    (
+        "docs/training.md",
+        "building takes {:.2f} s (stock {:.2f}), `adapt` {:.2f} s ({:.2f}), saving what it learned "
+        "{:.2f} s ({:.2f}), loading that {:.2f} s ({:.2f}); a served SavedModel loads slower, "
+        "{:.2f} s ({:.2f}).",
+        seconds_of_layers("build", "adapt", "save", "load", "serve"),
+    ),
+    (
+        "docs/optimizers.md",
+        "has its peak at {:.2f} times the bytes of tables and slots, with stock's optimizer at "
+        "{:.2f} times",
+        [
+            AMD.cells("training_memory-W1-t1")["AdagradOptimizer"][system]["over_content"]
+            for system in ("ours", "stock")
+        ],
+    ),
     (
         "docs/serving.md",
         "an export of stock ops takes {:.2f} or {:.2f} times as long as stock",
