@@ -1,9 +1,9 @@
 #include "tf_ops/core/base/huge_pages.h"
 
-#include <cstdlib>
+#include <sys/mman.h>
+
 #include <cstring>
 #include <fstream>
-#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,17 +16,25 @@ namespace {
 constexpr int64_t kPage = int64_t{2} << 20;
 constexpr int64_t kBytes = 4 * kPage;
 
-struct Free {
-  void operator()(char* memory) const { std::free(memory); }
-};
-using Memory = std::unique_ptr<char, Free>;
+constexpr int64_t kMappedBytes = kBytes + 4096;
 
-// Written to, not aligned to a huge page: as TensorFlow's allocator has it.
-Memory NewBuffer() {
-  Memory memory(static_cast<char*>(std::aligned_alloc(64, kBytes)));
-  std::memset(memory.get(), 7, kBytes);
-  return memory;
-}
+// Written to, and not aligned to a huge page, as TensorFlow's allocator has it. Not malloc's: what
+// is freed there changes where it takes memory from in later tests.
+class Memory {
+ public:
+  Memory()
+      : mapped_(static_cast<char*>(mmap(nullptr, kMappedBytes, PROT_READ | PROT_WRITE,
+                                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
+    std::memset(get(), 7, kBytes);
+  }
+  Memory(const Memory&) = delete;
+  ~Memory() { munmap(mapped_, kMappedBytes); }
+
+  char* get() const { return mapped_ + 64; }
+
+ private:
+  char* mapped_;
+};
 
 bool HasHugePages() {
   std::string modes;
@@ -36,7 +44,7 @@ bool HasHugePages() {
 
 TEST(HugePages, MovesTheWholePagesInsideABufferOnce) {
   if (!HasHugePages()) GTEST_SKIP() << "this system has no transparent huge pages";
-  const Memory memory = NewBuffer();
+  const Memory memory;
   HugePages pages(true);
   pages.Use(memory.get(), kBytes);
   pages.Wait();
@@ -49,7 +57,7 @@ TEST(HugePages, MovesTheWholePagesInsideABufferOnce) {
 }
 
 TEST(HugePages, LeavesSmallBuffers) {
-  const Memory memory = NewBuffer();
+  const Memory memory;
   HugePages pages(true);
   pages.Use(memory.get(), HugePages::kMinBytes - 1);
   pages.Use(nullptr, 0);
@@ -58,7 +66,7 @@ TEST(HugePages, LeavesSmallBuffers) {
 }
 
 TEST(HugePages, DoesNothingWhenOff) {
-  const Memory memory = NewBuffer();
+  const Memory memory;
   HugePages pages(false);
   pages.Use(memory.get(), kBytes);
   pages.Wait();
@@ -75,7 +83,7 @@ TEST(HugePages, CountsWhatIsRefused) {
 }
 
 TEST(HugePages, MovesABufferOfSeveralThreadsOnce) {
-  const Memory memory = NewBuffer();
+  const Memory memory;
   HugePages pages(true);
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
@@ -90,7 +98,7 @@ TEST(HugePages, MovesABufferOfSeveralThreadsOnce) {
 TEST(HugePages, MayBeFreedMeanwhile) {
   HugePages pages(true);
   for (int i = 0; i < 20; ++i) {
-    const Memory memory = NewBuffer();
+    const Memory memory;
     pages.Use(memory.get(), kBytes - i * 4096);
   }
   pages.Wait();
