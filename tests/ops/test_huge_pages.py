@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+import fused_embedding as fe
+
 PROGRAM = """
 import time
 import tensorflow as tf
@@ -42,9 +44,10 @@ def test_variables_move(disabled):
             f"transparent huge pages must be [madvise] to see advice, here: {modes.strip()}"
         )
     root = pathlib.Path(__file__).parents[2]
+    package = pathlib.Path(fe.__file__).parent  # installed, or the source's
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.replace("SECONDS", "0.5" if disabled else "60")],
-        env=os.environ | {"FE_DISABLE": disabled, "PYTHONPATH": f"{root}/python:{root}"},
+        env=os.environ | {"FE_DISABLE": disabled, "PYTHONPATH": f"{package.parent}:{root}"},
         stdout=subprocess.PIPE,
         text=True,
         check=True,
