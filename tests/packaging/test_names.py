@@ -13,7 +13,9 @@ MODULES = {
     "nn": {"fused_safe_embedding_lookup_sparse", "group_embedding_lookup"},
     "feature_column": {"embedding_column", "DenseFeatures"},
     "keras": {"layers", "optimizers", "wrap"},
-    "keras.layers": {"Embedding", "EmbeddingBag"},
+    "keras.layers": {
+        *("Embedding", "EmbeddingBag", "EmbeddingGroup", "StringLookup", "IntegerLookup")
+    },
     "keras.optimizers": {"SGD", "Adagrad", "RMSprop", "Adam", "AdamW", "Ftrl"},
     "train": {"Saver", "AdagradOptimizer", "read_changes"},
     "data": {"prefetch_embeddings"},

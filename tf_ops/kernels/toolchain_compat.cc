@@ -27,7 +27,7 @@ int OldTryLock(pthread_mutex_t* mutex);
 __asm__(".symver OldTryLock, pthread_mutex_trylock@GLIBC_2.2.5");
 int pthread_mutex_trylock(pthread_mutex_t* mutex) noexcept { return OldTryLock(mutex); }
 
-// Of the thread of a table with a cold store, and its locks.
+// Of the thread of a table with a cold store.
 int OldCreate(pthread_t* thread, const pthread_attr_t* attr, void* (*run)(void*), void* argument);
 __asm__(".symver OldCreate, pthread_create@GLIBC_2.2.5");
 int pthread_create(pthread_t* thread, const pthread_attr_t* attr, void* (*run)(void*),
@@ -37,6 +37,11 @@ int pthread_create(pthread_t* thread, const pthread_attr_t* attr, void* (*run)(v
 int OldJoin(pthread_t thread, void** result);
 __asm__(".symver OldJoin, pthread_join@GLIBC_2.2.5");
 int pthread_join(pthread_t thread, void** result) { return OldJoin(thread, result); }
+// Of the thread that moves variables onto huge pages.
+int OldDetach(pthread_t thread);
+__asm__(".symver OldDetach, pthread_detach@GLIBC_2.2.5");
+int pthread_detach(pthread_t thread) noexcept { return OldDetach(thread); }
+// Of a table's locks.
 int OldReadLock(pthread_rwlock_t* lock);
 __asm__(".symver OldReadLock, pthread_rwlock_rdlock@GLIBC_2.2.5");
 int pthread_rwlock_rdlock(pthread_rwlock_t* lock) noexcept { return OldReadLock(lock); }
