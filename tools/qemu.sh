@@ -7,10 +7,11 @@ tools/system_packages.sh qemu-user
 # Left out under emulation, which is about 50 times slower: the fuzz and the test of all 16-bit
 # values, which run the code of the other tests over more inputs; damage, faults and kills of files
 # and tiers, whose code has no instructions of its own; what measures or limits this process's
-# memory, which is the emulator's; and RocksDB, which is not ours.
+# memory, which is the emulator's; huge pages, whose advice the emulator does not pass on; and
+# RocksDB, which is not ours.
 left_out='Fuzz*:*RoundsToNearestEven:*Damage*:CraftedFiles*:Vanish*:*Fault*:Broken*:*Incremental*'
 left_out="$left_out:*Cold*:Stores/*:FullDisk*:ThreadStarvation*:*rocksdb*:*RocksDb*"
-left_out="$left_out:*MemoryOfManyKeys:*ATableSurvivesALackOfMemory"
+left_out="$left_out:HugePages*:*MemoryOfManyKeys:*ATableSurvivesALackOfMemory"
 case $1 in
 core)
     # In parts side by side, on as many processors.
