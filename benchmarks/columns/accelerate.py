@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import app, flags
 
-from benchmarks.harness import machine, timing, workloads
+from benchmarks.harness import timing, workloads
 from benchmarks.report import results
 
 _PROGRAM = flags.DEFINE_list(
@@ -91,9 +91,8 @@ def measure(name: str) -> None:
     axes |= {"threads": _THREADS.value, "batch_size": batch_size}
     axes |= {option: flags.FLAGS[option].value for option in ("columns", "buckets", "dim")}
     axes |= {"rounds": _ROUNDS.value, "block": _BLOCK.value}
-    record = {"schema": results.SCHEMA, **machine.provenance("benchmarks.columns.accelerate")}
     cells = [{"phase": "step", "systems": measured}]
-    record |= {"machine": machine.describe(), "axes": axes, "cells": cells}
+    record = results.record_of("benchmarks.columns.accelerate", axes, cells)
     _print_table(name, measured)
     results.write(record, f"accelerate-{name}-t{_THREADS.value}", _OUTPUT.value)
 

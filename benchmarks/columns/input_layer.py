@@ -20,7 +20,7 @@ from typing import Any, cast
 import numpy as np
 from absl import app, flags
 
-from benchmarks.harness import machine, processes, timing, workloads
+from benchmarks.harness import processes, timing, workloads
 from benchmarks.report import results
 
 _FEATURE = flags.DEFINE_list(
@@ -64,9 +64,8 @@ def measure(feature: str, threads: int) -> None:
     axes = {"workload": "input_layer", "feature": feature, "mode": "columns", "threads": threads}
     axes |= {name: flags.FLAGS[name].value for name in ("columns", "batch_size", "buckets", "dim")}
     axes |= {"rounds": _ROUNDS.value, "block": _BLOCK.value}
-    record = {"schema": results.SCHEMA, **machine.provenance("benchmarks.columns.input_layer")}
     cells = [{"phase": "forward", "systems": measured}]
-    record |= {"machine": machine.describe(), "axes": axes, "cells": cells}
+    record = results.record_of("benchmarks.columns.input_layer", axes, cells)
     results.write(record, f"input_layer-{feature}-t{threads}", _OUTPUT.value)
 
 

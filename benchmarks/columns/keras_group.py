@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import app, flags
 
-from benchmarks.harness import machine, timing, workloads
+from benchmarks.harness import timing, workloads
 from benchmarks.report import results
 
 _PROGRAM = flags.DEFINE_list(
@@ -85,9 +85,8 @@ def measure(name: str) -> None:
     axes: dict[str, Any] = {"workload": "criteo", "program": name, "mode": "keras"}
     options = ("threads", "batch_size", "cap", "dim", "steps", "steps_per_execution", "rounds")
     axes |= {option: flags.FLAGS[option].value for option in (*options, "clock")}
-    record = {"schema": results.SCHEMA, **machine.provenance("benchmarks.columns.keras_group")}
-    record |= {"machine": machine.describe(), "axes": axes}
-    record |= {"cells": [{"phase": "step", "systems": measured}]}
+    cells = [{"phase": "step", "systems": measured}]
+    record = results.record_of("benchmarks.columns.keras_group", axes, cells)
     file = f"{name}-b{_BATCH.value}-t{_THREADS.value}-{_CLOCK.value.lower()}"
     results.write(record, file, _OUTPUT.value)
 

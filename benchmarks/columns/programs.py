@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from absl import app, flags
 
-from benchmarks.harness import machine, processes, stepwise, timing
+from benchmarks.harness import processes, stepwise, timing
 from benchmarks.programs import figures
 from benchmarks.report import results
 from benchmarks.report.program_reports import LAZY, MODE, NAMES, OURS, STOCK
@@ -88,9 +88,8 @@ def measure(name: str, of_batch: str, of_threads: str) -> None:
     axes |= {"title": program.title, "threads": threads, "batch_size": batch_size}
     axes |= {option: flags.FLAGS[option].value for option in ("columns", "rows", "dim")}
     axes |= {"rounds": _ROUNDS.value, "block": _BLOCK.value}
-    record = {"schema": results.SCHEMA, **machine.provenance("benchmarks.columns.programs")}
     cell = {"phase": "step", "systems": measured, **figures.said(systems[OURS].records)}
-    record |= {"machine": machine.describe(), "axes": axes, "cells": [cell]}
+    record = results.record_of("benchmarks.columns.programs", axes, [cell])
     results.write(record, f"programs-{name}-t{threads}-b{batch_size}", _OUTPUT.value)
 
 

@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 from absl import app, flags
 
-from benchmarks.harness import machine, timing, workloads
+from benchmarks.harness import timing, workloads
 from benchmarks.report import results
 
 _THREADS = flags.DEFINE_list("threads", ["1", "2"], "Intra-op and inter-op threads.")
@@ -50,8 +50,7 @@ def measure(threads: int) -> None:
     cells = [{"phase": phase, "systems": _measured(phase, threads)} for phase in _PHASE.value]
     axes = {"workload": "user_rows", "mode": "rows", "threads": threads}
     axes |= {name: flags.FLAGS[name].value for name in (*_AXES, "rounds", "block")}
-    record = {"schema": results.SCHEMA, **machine.provenance("benchmarks.columns.user_rows")}
-    record |= {"machine": machine.describe(), "axes": axes, "cells": cells}
+    record = results.record_of("benchmarks.columns.user_rows", axes, cells)
     results.write(record, f"user_rows-t{threads}", _OUTPUT.value)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from absl import app, flags, logging
 
-from benchmarks.harness import machine, timing, workloads
+from benchmarks.harness import timing, workloads
 from benchmarks.report import results
 
 _LAYER = flags.DEFINE_enum("layer", "StringLookup", ["StringLookup", "IntegerLookup"], "Layer.")
@@ -49,8 +49,7 @@ def main(_: list[str]) -> None:
     axes: dict[str, Any] = {"workload": "vocabulary", "mode": "layers", "clock": "wall"}
     options = ("layer", "keras", "tokens", "batch_size", "threads", "rounds")
     axes |= {option: flags.FLAGS[option].value for option in options}
-    record = {"schema": results.SCHEMA, **machine.provenance("benchmarks.columns.vocabulary")}
-    record |= {"machine": machine.describe(), "axes": axes, "cells": cells}
+    record = results.record_of("benchmarks.columns.vocabulary", axes, cells)
     what = f"vocabulary-{_LAYER.value}-{_KERAS.value}-n{_TOKENS.value}-t{_THREADS.value}"
     results.write(record, what, _OUTPUT.value)
 

@@ -33,8 +33,12 @@ def await_huge_pages() -> None:
 
 
 def huge_page_bytes() -> int:
-    """Returns the memory of this process that is on huge pages without a file."""
-    for line in pathlib.Path("/proc/self/smaps_rollup").read_text().splitlines():
+    """Returns the memory of this process that is on huge pages without a file.
+
+    0 where the system does not say: a sandbox without Linux's whole /proc.
+    """
+    of_process = pathlib.Path("/proc/self/smaps_rollup")
+    for line in of_process.read_text().splitlines() if of_process.exists() else []:
         if line.startswith("AnonHugePages"):
             return int(line.split()[1]) << 10
     return 0

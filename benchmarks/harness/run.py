@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import app, flags
 
-from benchmarks.harness import limit, machine, processes, timing, workloads
+from benchmarks.harness import limit, processes, timing, workloads
 from benchmarks.peers import torch_peers
 from benchmarks.report import results
 
@@ -77,9 +77,8 @@ def measure(name: str, threads: int) -> None:
         axes |= {"tables": "keyed"} if _is_keyed() else {}
         cells = _measure_workload(workload, threads)
     axes |= {"variant": _VARIANT.value} if _VARIANT.value else {}
-    host = machine.describe()
-    record = {"schema": results.SCHEMA, **machine.provenance(), "machine": host, "axes": axes}
-    results.write(record | {"cells": cells}, _name(axes), _OUTPUT.value)
+    record = results.record_of("benchmarks.harness.run", axes, cells)
+    results.write(record, _name(axes), _OUTPUT.value)
 
 
 def _is_keyed() -> bool:

@@ -50,8 +50,7 @@ def main(_: list[str]) -> None:
             print(json.dumps(cells[-2:]), flush=True)
     axes = {"workload": "sweep", "threads": _THREADS.value, "mode": "sweep"}
     axes |= {"rounds": _ROUNDS.value, "block": _BLOCK.value}
-    record = {"schema": results.SCHEMA, **machine.provenance("benchmarks.harness.sweep")}
-    record |= {"machine": machine.describe(), "axes": axes, "cells": cells}
+    record = results.record_of("benchmarks.harness.sweep", axes, cells)
     results.write(record, f"sweep-t{_THREADS.value}", _OUTPUT.value)
 
 

@@ -14,6 +14,18 @@ DEFAULTS = {"fitness": None, "unfit": False}
 _DATE_AND_COMMIT = re.compile(r"^\d{4}-\d\d-\d\d-(?:[0-9a-f]{10}-|unknown-)?")
 
 
+def record_of(module: str, axes: dict, cells: list[dict]) -> dict:
+    """Returns a result of a program: what it measured, and where, when and by which command.
+
+    Args:
+        module: The program, such as "benchmarks.harness.run".
+        axes: What was chosen; its keys say which table of a page the result is in.
+        cells: What was measured, by phase.
+    """
+    where = {"machine": machine.describe(), "axes": axes, "cells": cells}
+    return {"schema": SCHEMA, **machine.provenance(module), **where}
+
+
 def write(record: dict, what: str, folder: str | None = None) -> None:
     """Writes one result to `folder`, or the machine's; `what` names the file."""
     path = pathlib.Path(folder) if folder else machine.folder(record["machine"])

@@ -286,8 +286,7 @@ def _write(cells: list[dict], batch_size: int, source: str) -> None:
     axes = {"workload": source, "batch_size": batch_size, "mode": "exports", "threads": 1}
     axes |= {"requests": _REQUESTS.value, "rounds": _ROUNDS.value}
     axes |= {"warm_up": export_server.WARM_UP_CALLS, "embedding_dim": EMBEDDING_DIM}
-    record = {"schema": results.SCHEMA, **machine.provenance("benchmarks.serving.exports")}
-    record |= {"machine": machine.describe(), "axes": axes, "cells": cells}
+    record = results.record_of("benchmarks.serving.exports", axes, cells)
     results.write(record, f"exports-b{batch_size}", _OUTPUT.value)
 
 

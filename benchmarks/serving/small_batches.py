@@ -66,8 +66,7 @@ def measure(batch_size: int) -> None:
     runner.close()
     axes = {"workload": _WORKLOAD.value, "batch_size": batch_size, "mode": "serving"}
     axes |= {"threads": _THREADS.value, "rounds": _ROUNDS.value, "calls": _CALLS.value}
-    record = {"schema": results.SCHEMA, **machine.provenance("benchmarks.serving.small_batches")}
-    record |= {"machine": machine.describe(), "axes": axes, "cells": cells}
+    record = results.record_of("benchmarks.serving.small_batches", axes, cells)
     results.write(record, f"serving-{_WORKLOAD.value}-b{batch_size}", _OUTPUT.value)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from absl import app, flags
 
-from benchmarks.harness import limit, machine, workloads
+from benchmarks.harness import limit, resources, workloads
 from benchmarks.report import results
 
 _STEPS = flags.DEFINE_integer("steps", 20_000, "Training steps.", lower_bound=10)
@@ -45,13 +45,8 @@ def main(_: list[str]) -> None:
     axes = {"workload": "W5", "threads": _THREADS.value, "batch_size": drift.batch_size}
     axes |= {"steps": _STEPS.value, "live": _LIVE.value, "steps_to_live": _STEPS_TO_LIVE.value}
     axes |= {"expire_every": _EXPIRE_EVERY.value, "dim": _DIM.value, "tables": "growing"}
-    host = machine.describe()
-    record = {
-        "schema": results.SCHEMA,
-        **machine.provenance("benchmarks.tables.growth"),
-        "machine": host,
-    }
-    record |= {"axes": axes, "cells": [summary(series, step_us, limit_us)], "series": series}
+    cells = [summary(series, step_us, limit_us)]
+    record = results.record_of("benchmarks.tables.growth", axes, cells) | {"series": series}
     results.write(record, f"W5-t{_THREADS.value}", _OUTPUT.value)
 
 
@@ -170,8 +165,7 @@ class _Program:
     def content(self) -> dict[str, int]:
         """Returns rows, bytes of the tables, and resident bytes of the process."""
         rows, memory = self._content()
-        with open("/proc/self/statm") as file:
-            resident = int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+        resident = resources.resident_bytes()
         return {"rows": int(rows), "memory_bytes": int(memory), "resident_bytes": resident}
 
 

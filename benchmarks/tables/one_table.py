@@ -10,7 +10,7 @@ import os
 
 from absl import app, flags
 
-from benchmarks.harness import machine, timing, workloads
+from benchmarks.harness import timing, workloads
 from benchmarks.report import results
 
 _WORKLOAD = flags.DEFINE_string(
@@ -48,8 +48,7 @@ def main(_: list[str]) -> None:
         print(f"{phase}: {columns.num_columns} columns take {share['median']} of one column's time")
     axes = {"workload": columns.name, "mode": "one_table", "threads": _THREADS.value}
     axes |= {"rounds": _ROUNDS.value, "block": _BLOCK.value}
-    record = {"schema": results.SCHEMA, **machine.provenance("benchmarks.tables.one_table")}
-    record |= {"machine": machine.describe(), "axes": axes, "cells": cells}
+    record = results.record_of("benchmarks.tables.one_table", axes, cells)
     results.write(record, f"one_table-{columns.name}-t{_THREADS.value}", _OUTPUT.value)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from absl import app, flags
 
-from benchmarks.harness import limit, machine, timing, workloads
+from benchmarks.harness import limit, machine, resources, timing, workloads
 from benchmarks.report import results
 
 _NUM_KEYS = flags.DEFINE_integer("num_keys", 10_000_000, "Resident keys.", lower_bound=1000)
@@ -66,10 +66,8 @@ def main(_: list[str]) -> None:
     cells.append(_collisions(names))
     axes = {"table": "raw", "num_keys": _NUM_KEYS.value, "dim": _DIM.value, "threads": 1}
     axes |= {"batch": _BATCH.value, "rounds": _ROUNDS.value}
-    host = machine.describe()
-    provenance = machine.provenance("benchmarks.tables.raw_table")
-    record = {"schema": results.SCHEMA, **provenance, "machine": host, "axes": axes}
-    results.write(record | {"cells": cells}, "raw_table-t1", _OUTPUT.value)
+    record = results.record_of("benchmarks.tables.raw_table", axes, cells)
+    results.write(record, "raw_table-t1", _OUTPUT.value)
 
 
 # --- Memory ---
@@ -111,8 +109,7 @@ def _resident_bytes(name: str) -> int:
 
 def _rss() -> int:
     gc.collect()
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+    return resources.resident_bytes()
 
 
 def _touch_memory(num_tables: int) -> None:

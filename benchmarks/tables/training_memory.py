@@ -34,9 +34,8 @@ def main(_: list[str]) -> None:
     workload = workloads.WORKLOADS[_WORKLOAD.value]
     cells = [_cell(workload, optimizer) for optimizer in _OPTIMIZER.value]
     axes = {"workload": workload.name, "mode": "memory", "steps": _STEPS.value, "threads": 1}
-    provenance = machine.provenance("benchmarks.tables.training_memory")
-    record = {"schema": results.SCHEMA, **provenance, "machine": machine.describe(), "axes": axes}
-    results.write(record | {"cells": cells}, f"training_memory-{workload.name}-t1", _OUTPUT.value)
+    record = results.record_of("benchmarks.tables.training_memory", axes, cells)
+    results.write(record, f"training_memory-{workload.name}-t1", _OUTPUT.value)
 
 
 def _cell(workload: workloads.Workload, optimizer: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from absl import flags
 
-from benchmarks.harness import machine, workloads
+from benchmarks.harness import workloads
 from benchmarks.report import results
 
 FOLDER = flags.DEFINE_string("folder", None, "Folder on the SSD.", required=True)
@@ -122,8 +122,7 @@ def counted(before: dict[str, int], now: dict[str, int], num_keys: int | None = 
 def write(mode: str, module: str, cells: list[dict], axes: dict) -> None:
     """Writes the JSON file of one benchmark of tiers."""
     axes = {"table": "tier", "mode": mode, "num_keys": NUM_KEYS.value, "dim": DIM.value} | axes
-    record = {"schema": results.SCHEMA, **machine.provenance(f"benchmarks.tiers.{module}")}
-    record |= {"machine": machine.describe(), "axes": axes, "cells": cells}
+    record = results.record_of(f"benchmarks.tiers.{module}", axes, cells)
     results.write(record, f"{mode}-{NUM_KEYS.value}", OUTPUT.value)
 
 
