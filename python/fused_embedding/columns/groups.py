@@ -21,7 +21,7 @@ from fused_embedding.lookup.fusion_check import as_check
 from fused_embedding.lookup.group import Column
 from fused_embedding.lookup.run import run_group
 from fused_embedding.ops.disabled import is_disabled
-from fused_embedding.variable.inference import inference
+from fused_embedding.variable.inference import inference_unless_trained
 
 
 class Recording(enum.Enum):
@@ -93,9 +93,7 @@ def mode_of_keras(state_manager: Any, training: Any) -> contextlib.AbstractConte
     """
     # Keras passes a bool where it knows the mode, and 0 or a tensor where nobody has set one. Such
     # a call trains, or a loop that leaves `training` out would never fill the table.
-    layer = getattr(state_manager, "_layer", None)
-    is_frozen = training is False or not getattr(layer, "trainable", True)
-    return inference() if is_frozen else contextlib.nullcontext()
+    return inference_unless_trained(getattr(state_manager, "_layer", None), training)
 
 
 def unwrapped(column: Any) -> Any:

@@ -14,11 +14,11 @@ from fused_embedding.keras.group_lookups import (
     rule_of_front,
     rule_of_ids,
 )
-from fused_embedding.keras.table_layer import reading_mode
 from fused_embedding.keras.table_of import held_table
 from fused_embedding.lookup.feature_ids import KeyRule
 from fused_embedding.lookup.names import lookups_of
 from fused_embedding.lookup.run import run_group, run_group_side_by_side
+from fused_embedding.variable.inference import inference_unless_trained
 
 
 class FeatureLayers(NamedTuple):
@@ -171,7 +171,7 @@ class GroupLayer:
     @contextlib.contextmanager
     def _reading(self, name: str, lookup: Any, training: Any) -> Iterator[None]:
         reader = lookups_of(f"layer {self.name!r}: feature {name!r}")
-        with reading_mode(lookup, training), reader:
+        with inference_unless_trained(lookup, training), reader:
             yield
 
     def _look_up(self, layers: FeatureLayers, values: Any, weights: Any) -> Any:

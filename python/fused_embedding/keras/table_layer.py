@@ -14,7 +14,7 @@ from fused_embedding.lookup.names import lookups_of
 from fused_embedding.train.hook import note_loaded_slots
 from fused_embedding.variable.content import content_dtypes, export_whole, import_whole
 from fused_embedding.variable.embedding_variable import EmbeddingVariable
-from fused_embedding.variable.inference import inference
+from fused_embedding.variable.inference import inference_unless_trained
 from fused_embedding.variable.options import EmbeddingVariableOption, from_config, to_config
 from fused_embedding.variable.scope import get_embedding_variable
 
@@ -40,20 +40,6 @@ def _size(name: str, value: Any) -> int:
             "length 16, Embedding(output_dim=16) any number of them"
         )
     return int(value)
-
-
-def reading_mode(layer: Any, training: Any) -> contextlib.AbstractContextManager[None]:
-    """The context of a lookup: whether a table may change.
-
-    Args:
-        layer: A layer that is looked up.
-        training: Whether it is called for training; None: unknown.
-
-    Returns:
-        `fe.inference()` for a layer that is not trained, else a context without effect.
-    """
-    is_frozen = training is False or not layer.trainable
-    return inference() if is_frozen else contextlib.nullcontext()
 
 
 class TableLayer:
@@ -171,7 +157,7 @@ class TableLayer:
     @contextlib.contextmanager
     def _reading(self, training: Any) -> Iterator[None]:
         """The context of a lookup."""
-        with reading_mode(self, training), lookups_of(f"layer {self.name!r}"):
+        with inference_unless_trained(self, training), lookups_of(f"layer {self.name!r}"):
             yield
 
     def _checked_ids(self, ids: Any) -> Any:

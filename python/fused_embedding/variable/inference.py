@@ -3,6 +3,7 @@
 import contextlib
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 from fused_embedding.variable.estimator_mode import is_evaluating
 
@@ -29,6 +30,20 @@ def inference() -> Iterator[None]:
         yield
     finally:
         _state.is_inference = before
+
+
+def inference_unless_trained(layer: Any, training: Any) -> contextlib.AbstractContextManager[None]:
+    """The context in which a layer of Keras looks up.
+
+    Args:
+        layer: The layer, whose `trainable` counts; None: a caller without a layer.
+        training: What the layer was called with.
+
+    Returns:
+        `inference()` for a layer that does not train, else a context without effect.
+    """
+    is_frozen = training is False or not getattr(layer, "trainable", True)
+    return inference() if is_frozen else contextlib.nullcontext()
 
 
 def is_inference() -> bool:
