@@ -29,8 +29,8 @@ class HugePages {
   explicit HugePages(bool is_on) : is_on_(is_on) {}
   ~HugePages() { Wait(); }
 
-  // A call for a buffer that was there before costs some nanoseconds. Where the system refuses, the
-  // values stay on their pages.
+  // Moves a new buffer in the background. A call for a known one costs some nanoseconds. Where the
+  // system refuses, the values stay on their pages.
   void Use(const void* data, int64_t bytes);
 
   // Returns when all buffers so far were moved.
