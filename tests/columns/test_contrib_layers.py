@@ -75,6 +75,16 @@ def test_integers_beyond_the_buckets_wrap_around():
         assert session.run(output).ravel().tolist() == [3.0, 3.0, 7.0, 7.0]
 
 
+def test_one_bucket_has_all_integers():
+    column = layers.sparse_column_with_integerized_feature("key", 1)
+    column = layers.embedding_column(column, 1, initializer=lambda shape, **_: digits(shape) + 5)
+    with tf.Graph().as_default(), tf1.Session() as session:
+        features = {"key": tf.constant([[0], [-3], [2**40]], tf.int64)}
+        output = layers.input_from_feature_columns(features, [column])
+        session.run(tf1.global_variables_initializer())
+        assert session.run(output).tolist() == [[5.0]] * 3
+
+
 def digits(shape):
     return tf.reshape(tf.range(shape[0], dtype=tf.float32), shape)
 

@@ -1,5 +1,6 @@
 """DeepRec's checkpoints, made here from the facts: no DeepRec can run beside this TensorFlow."""
 
+import dataclasses
 import os
 
 import numpy as np
@@ -111,6 +112,23 @@ def test_what_was_not_recorded(tmp_path):
     assert {key: one[2:] for key, one in found.items()} == dict.fromkeys(rows, (1, 60))
     assert "  assumed: each key occurred once, frequencies were not recorded" in lines
     assert "  assumed: step 60 where no version was recorded" in lines
+
+
+def test_counters_beyond_those_of_a_table_become_its_largest(tmp_path):
+    largest = 2**32 - 1
+    counts = {1: largest - 1, 2: largest, 3: largest + 1, 4: 2**62}
+    rows = {
+        key: dataclasses.replace(row, frequency=counts[key], version=counts[key])
+        for key, row in random_rows(12, counts).items()
+    }
+    source = deeprec_files.write(tmp_path / "deeprec", deeprec_files.tensors_of("users", rows))
+    convert(source, tmp_path / "ours")
+    found = restored(tmp_path / "ours")
+    assert {key: one[2:] for key, one in found.items()} == {
+        # A table marks erased rows by the largest version.
+        key: (min(count, largest), min(count, largest - 1))
+        for key, count in counts.items()
+    }
 
 
 def test_older_checkpoints_and_int32_keys(tmp_path):

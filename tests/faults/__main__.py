@@ -6,8 +6,9 @@
 
 The checkout is restored after each fault. A fault in Python meets the tests of its room; if it
 survives, those that run its line, by pytest-cov. One in C++ meets the C++ tests, then the Python
-tests of the rooms that call C++ most. What survives these meets the whole suite. Takes an hour of
-two cores, and more with survivors; results are kept, so that a run can be continued.
+tests of the rooms that call C++ most. What survives these meets the whole suite. --first=TESTS are
+run before all that. Takes an hour of two cores, and more with survivors; results are kept, each
+with its commit, so that a run can be continued.
 """
 
 import contextlib
@@ -15,7 +16,6 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
 import time
 from collections.abc import Container, Iterator
 from typing import Any
@@ -27,6 +27,7 @@ from faults import seeds
 FLAGS = flags.FLAGS
 flags.DEFINE_string("checkout", None, "A worktree, built, with its .venv.", required=True)
 flags.DEFINE_string("output", None, "File for the results, as JSON; results in it are kept.")
+flags.DEFINE_list("first", [], "Files or folders of tests that a fault meets first.")
 flags.DEFINE_list("only", [], "Numbers of faults, P0 to P19 and C0 to C19; none: all.")
 
 _PACKAGE = "python/fused_embedding"
@@ -116,15 +117,15 @@ def _planted(path: pathlib.Path, fault: seeds.Fault) -> Iterator[None]:
 def _killed_by_python(
     checkout: Checkout, fault: seeds.Fault, path: pathlib.Path, line: int
 ) -> str | None:
-    room = _TESTS_OF.get(fault.room, f"tests/{fault.room}")
-    if (checkout.root / room).is_dir():  # an earlier commit may have other folders
-        with _planted(path, fault):
-            if checkout.pytest(room):
-                return room
-    tests = checkout.tests_of_line(path, line)  # measured while the line is as it should be
+    for tests in (*FLAGS.first, _TESTS_OF.get(fault.room, f"tests/{fault.room}")):
+        if (checkout.root / tests).exists():  # an earlier commit may have other folders
+            with _planted(path, fault):
+                if checkout.pytest(tests):
+                    return tests
+    of_line = checkout.tests_of_line(path, line)  # measured while the line is as it should be
     with _planted(path, fault):
-        if tests and checkout.pytest(*tests):
-            return f"the tests that run its line ({len(tests)})"
+        if of_line and checkout.pytest(*of_line):
+            return f"the tests that run its line ({len(of_line)})"
         return "the whole suite" if checkout.pytest() else None
 
 
@@ -139,7 +140,7 @@ def _killed_by_cpp(checkout: Checkout, path: pathlib.Path) -> str | None:
             return "the compiler or cuda_emulation_tests"
     if checkout.run("tools/build.sh", ".venv/bin", "2"):
         return "the compiler"
-    for folder in _FIRST_FOR_CPP:
+    for folder in (*FLAGS.first, *_FIRST_FOR_CPP):
         if checkout.pytest(folder):
             return folder
     return "the whole suite" if checkout.pytest() else None
@@ -161,12 +162,9 @@ def _result_of(checkout: Checkout, kind: str, fault: seeds.Fault) -> dict[str, A
     return {"killed": by is not None, "by": by, "where": where, "seconds": seconds}
 
 
-def _results_before(output: pathlib.Path | None, commit: str) -> dict:
-    """The file's content, or that of an empty one."""
-    done = json.loads(output.read_text()) if output and output.exists() else {"faults": {}}
-    if done.setdefault("commit", commit) != commit:
-        sys.exit(f"{output} has results of {done['commit']}, the checkout is at {commit}")
-    return done
+def _results_before(output: pathlib.Path | None) -> dict[str, dict]:
+    """The file's content: a result for each name of a fault."""
+    return json.loads(output.read_text()) if output and output.exists() else {}
 
 
 def _wanted(done: Container[str]) -> Iterator[tuple[str, str, seeds.Fault]]:
@@ -185,14 +183,14 @@ def main(argv: list[str]) -> None:
     checkout = Checkout(pathlib.Path(FLAGS.checkout))
     commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=checkout.root, text=True)
     output = pathlib.Path(FLAGS.output) if FLAGS.output else None
-    done = _results_before(output, commit.strip())
-    for name, kind, fault in _wanted(done["faults"]):
-        result = {**fault._asdict(), **_result_of(checkout, kind, fault)}
-        done["faults"][name] = result
+    done = _results_before(output)
+    for name, kind, fault in _wanted(done):
+        result = {**fault._asdict(), "commit": commit.strip(), **_result_of(checkout, kind, fault)}
+        done[name] = result
         print(name, fault.room, "killed by" if result["killed"] else "SURVIVED:", result["by"])
         if output:
             output.write_text(json.dumps(done, indent=1) + "\n")
-    verdicts = [result["killed"] for result in done["faults"].values()]
+    verdicts = [result["killed"] for result in done.values()]
     counts = {word: verdicts.count(v) for word, v in _VERDICTS.items()}
     print(", ".join(f"{count} {word}" for word, count in counts.items()))
 

@@ -40,7 +40,7 @@ PYTHON = (
     Fault("checkpoint", "or trackable.partition.count == 1:", "or trackable.partition.count != 1:"),
     Fault("train", "prefix, count = name, 0", "prefix, count = name, 1"),
     Fault("serving", "num_missing > 0, num_missing", "num_missing > 1, num_missing"),
-    Fault("serving", "is_there = rows >= 0", "is_there = rows > 0"),
+    Fault("serving", "is_there = rows >= 0", "is_there = rows < 0"),
     Fault("convert", "_MAX_COUNTER = 2**32 - 1", "_MAX_COUNTER = 2**32 - 2"),
     Fault(
         "keras",

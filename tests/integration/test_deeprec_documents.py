@@ -51,6 +51,14 @@ def ftrl():
     )
 
 
+@pytest.mark.parametrize("value_dtype", [None, tf.float64, tf.bfloat16])
+def test_rows_have_the_type_that_is_asked_for(value_dtype):
+    with deeprec():
+        table = tf1.get_embedding_variable("table", 3, value_dtype=value_dtype)
+        rows = tf1.nn.embedding_lookup(table, tf.constant([1], tf.int64))
+    assert table.dtype == rows.dtype == (value_dtype or tf.float32)
+
+
 def test_a_partitioned_variable_is_looked_up_and_trained():
     *losses, size, is_equal, shape = printed_by("embedding_variable")
     want = stock_losses([0, 1, 2, 5, 6, 7], lambda: tf1.train.AdagradOptimizer(0.1))

@@ -1,8 +1,8 @@
 """Gradients of lookups inside a branch of tf.cond, in TF1 control flow.
 
-There a branch gets the handle of a table through a Switch. Its stock gradient merges what comes out
-of the branch with zeros of the shape of the variable, for when the other branch is taken; a table
-has no such shape. Here the other branch gives no rows.
+There a branch reads the handle of a table through a Switch. The stock gradient of that Switch is
+the branch's gradient if the branch ran, or else zeros of the variable's shape. A table has no such
+shape. So the gradient here is a slice without rows if the other branch ran.
 
 The gradient of a lookup in the body of a loop is refused: TensorFlow sums it over the iterations in
 a dense tensor, or in slices that begin with a row of zeros for key 0.

@@ -106,7 +106,7 @@ _UPDATE_METHODS = (
 
 
 def overridden(cls: type, base: type) -> str | None:
-    """The method for sparse updates in which a subclass differs from its base; None: none."""
+    """The first method for sparse updates that a subclass overrides; None if it overrides none."""
     names = (n for n in _UPDATE_METHODS if getattr(cls, n, None) is not getattr(base, n, None))
     return next(names, None)
 

@@ -15,7 +15,8 @@ namespace {
 
 std::atomic<int64_t> num_held{0};  // of all restores
 
-// TensorFlow, RocksDB and other restores need the rest.
+// The files that all restores may hold: a quarter of the process's descriptors. TensorFlow and
+// RocksDB open files as well.
 int64_t MaxHeld() {
   struct rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;

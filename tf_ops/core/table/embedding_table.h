@@ -179,8 +179,9 @@ class EmbeddingTable {
   Status CopyCold(const VisitRowBytes& visit) const;
   // Makes a checkpoint of the cold store with all rows, and sets `*layout` to their layout.
   Status CheckpointCold(const std::string& path, RowLayout* layout) const;
-  // For a table with a cold store: clears it, then loads the rows of such a checkpoint, which have
-  // `slots`; `num_rows` is their number per shard. After an error nothing has changed.
+  // Replaces all rows of a table with a cold store by those of a checkpoint that CheckpointCold
+  // made. The rows of the checkpoint have `slots`, and each shard `num_rows` of them. After an error
+  // the table has not changed.
   Status AdoptCold(const std::string& checkpoint, Span<const Slot> slots,
                    Span<const int64_t> num_rows);
   int64_t ShardOf(int64_t key) const;

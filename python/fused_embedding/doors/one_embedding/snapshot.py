@@ -64,11 +64,12 @@ def _path(folder: str, name: str) -> str:
 
 
 def _table(path: str, index: int) -> str:
-    """What the names of its files begin with."""
+    """The prefix of the names of a table's files."""
     return os.path.join(path, f"table_{index}")
 
 
-# Writes the files of a table, whose names begin so; returns how they end.
+# Writes the files of a table, each named by the prefix that it is given and a suffix; returns the
+# suffixes.
 WriteTable = Callable[[str], Sequence[str]]
 
 

@@ -109,7 +109,8 @@ class ParallelUnique {
   }
 
  private:
-  // Calls body(i) for each block, or part: there are as many of both as threads.
+  // Calls body(i) for each i below num_parts_, each in a thread: a block of positions, or a part of
+  // the hash values.
   template <typename Body>
   void InParallel(const Body& body) const {
     exec_.ParallelFor(num_parts_, ids_.size, [&](int64_t begin, int64_t end) {

@@ -279,8 +279,7 @@ Status ColdTier::WaitForRoom() {
 void ColdTier::WriteLoop() {
   std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
-    // After an error, retry only on request, which is made when there is no room for more pending
-    // rows.
+    // After an error, a thread that finds no room for more pending rows requests the next attempt.
     work_.wait(lock, [&] {
       const bool is_much = num_leaving_ * row_bytes_ >= write_bytes_;
       return is_stopping_ || is_write_wanted_ || (is_much && write_status_.ok());
