@@ -180,8 +180,8 @@ class EmbeddingTable {
   // Makes a checkpoint of the cold store with all rows, and sets `*layout` to their layout.
   Status CheckpointCold(const std::string& path, RowLayout* layout) const;
   // Replaces all rows of a table with a cold store by those of a checkpoint that CheckpointCold
-  // made. The rows of the checkpoint have `slots`, and each shard `num_rows` of them. After an error
-  // the table has not changed.
+  // made. The rows of the checkpoint have `slots`, and each shard has `num_rows` of them. After an
+  // error the table has not changed.
   Status AdoptCold(const std::string& checkpoint, Span<const Slot> slots,
                    Span<const int64_t> num_rows);
   int64_t ShardOf(int64_t key) const;
