@@ -130,11 +130,12 @@ def _killed_by_python(
 
 
 def _killed_by_cpp(checkout: Checkout, path: pathlib.Path) -> str | None:
-    if "core/" in str(path):
-        folder = "build/core_tests"
-        compiled = checkout.run(".venv/bin/cmake", "--build", folder, "--target", "core_tests")
+    folder = "build/core_tests"
+    # Always: what tests/core_api loads may have the fault before.
+    is_compiled = checkout.run(".venv/bin/cmake", "--build", folder) == 0
+    if "core/" in str(path) or "c_api/" in str(path):
         # A third of the stage's time, and most faults are found by it.
-        if compiled == 0 and checkout.run(f"{folder}/core_tests", "--gtest_brief=1"):
+        if is_compiled and checkout.run(f"{folder}/core_tests", "--gtest_brief=1"):
             return "core_tests"
         if checkout.run("tools/core_tests.sh", ".venv/bin", "2"):
             return "the compiler or cuda_emulation_tests"

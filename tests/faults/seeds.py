@@ -144,7 +144,7 @@ CPP = (
     Fault("ops", "num_partitions = c->num_inputs() - 1", "num_partitions = c->num_inputs()"),
     Fault(
         "ops",
-        "c->WithRank(c->input(dense_shape_index), 1",
-        "c->WithRankAtLeast(c->input(dense_shape_index), 1",
+        "if (c->Rank(dense_shape) < 2) {",
+        "if (c->Rank(dense_shape) < 1) {",
     ),
 )

@@ -182,6 +182,18 @@ def test_rejects_a_variable_of_another_dtype():
         fe.raw_ops.FusedEmbeddingResourceGroupLookup(resources=[variable.handle], **args)
 
 
+@pytest.mark.parametrize("num_handles", [0, 2])
+def test_rejects_a_tensor_of_handles_that_is_not_one(num_handles):
+    args = group_stages.arguments([TWO_COLUMNS[0]]) | {"num_outputs": 1, "dtype": tf.float32}
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        variables = [tf.Variable(np.float32([[1, 2]])) for _ in range(2)]
+        handles = tf.stack([variable.handle for variable in variables])[:num_handles]
+        lookup = fe.raw_ops.FusedEmbeddingResourceGroupLookup(resources=[handles], **args)
+        session.run(tf.compat.v1.global_variables_initializer())
+        with pytest.raises(tf.errors.InvalidArgumentError, match="resources must be handles of"):
+            session.run(lookup)
+
+
 def traced_shapes(tables, dense_shapes, num_outputs):
     """Static shapes of the outputs for two columns."""
 

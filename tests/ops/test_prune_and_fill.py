@@ -164,6 +164,20 @@ def test_rejects_impossible_row_counts(dense_shape):
         )
 
 
+@pytest.mark.parametrize("dense_shape", [[7], [[2, 5]], [], 7])
+def test_shape_function_rejects(dense_shape):
+    @tf.function
+    def run():
+        fe.raw_ops.PruneInvalidAndFillEmptyRows(
+            sp_values=np.zeros([0], np.int64),
+            sp_indices=np.zeros([0, 2], np.int64),
+            sp_dense_shape=tf.constant(dense_shape, tf.int64),
+        )
+
+    with pytest.raises(ValueError, match=f"{SHAPE_ERROR}|sp_dense_shape"):
+        run.get_concrete_function()
+
+
 def test_without_switches_nothing_is_changed():
     weights = np.array([1.0, -1.0])
     got = run([-5, 3], [[1, 7], [0, 2]], 3, weights)

@@ -9,8 +9,7 @@ using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
 absl::Status NumRowsDim(InferenceContext* c, int dense_shape_index, DimensionHandle* num_rows) {
-  ShapeHandle dense_shape, vector;
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(dense_shape_index), 1, &vector));
+  ShapeHandle dense_shape;
   TF_RETURN_IF_ERROR(c->MakeShapeFromShapeTensor(dense_shape_index, &dense_shape));
   *num_rows = c->UnknownDim();
   if (!c->RankKnown(dense_shape)) return absl::OkStatus();
