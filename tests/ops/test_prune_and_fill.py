@@ -165,7 +165,7 @@ def test_rejects_impossible_row_counts(dense_shape):
 
 
 @pytest.mark.parametrize("dense_shape", [[7], [[2, 5]], [], 7])
-def test_shape_function_rejects(dense_shape):
+def test_shape_function_rejects_impossible_dense_shapes(dense_shape):
     @tf.function
     def run():
         fe.raw_ops.PruneInvalidAndFillEmptyRows(
