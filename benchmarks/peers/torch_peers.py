@@ -122,11 +122,13 @@ class _Peer:
 
     Attributes:
         tables: of each column `[rows, dim]`.
+        dtype: of the combined rows.
         forward: of a batch's bags, the combined rows.
         train: of a backward pass to be called, a step of the optimizer.
     """
 
     tables: list
+    dtype: Any
     forward: Callable[[_Bags], Any]
     train: Callable[[Callable[[], None]], None]
 
@@ -143,9 +145,7 @@ class TorchPeers:
         self._oracle = oracle.Oracle(workload, batches[0])
         self._touched = [torch.from_numpy(ids.touched()) for ids in batches[0].columns]
         self._batches = [_bags(workload, batch) for batch in batches]
-        shape = (workload.batch_size, workload.total_dim)
         self._dtype = getattr(torch, workload.dtype)
-        self._grad = torch.full(shape, 1e-3, dtype=self._dtype)
         self._make: dict[str, Callable[[str], _Peer]] = {
             "torch_embedding_bag": self._embedding_bag,
             "fbgemm_tbe": lambda phase: self._tbe(phase, with_factors=False),
@@ -186,9 +186,10 @@ class TorchPeers:
         oracle.assert_close(got, want, dtype, f"{name}: combined rows")
         if phase == "forward":
             return
-        # Large enough to change rows of 16 bits; positive, as the sign of a sum near 0 is chance.
-        grad = np.random.default_rng(0).uniform(0.5, 1.5, combined.shape)
-        top_grad = torch.from_numpy(grad).to(self._dtype)
+        # Large enough to change rows of 16 bits, and small enough for torch, whose squares of sums
+        # are in 16 bits too; positive, as the sign of a sum near 0 is chance.
+        grad = np.random.default_rng(0).uniform(0.05, 0.15, combined.shape)
+        top_grad = torch.from_numpy(grad).to(peer.dtype)
         for _ in range(CHECKED_STEPS):
             peer.train(lambda: peer.forward(bags).backward(top_grad))
         gradients = self._oracle.gradients(top_grad.float().numpy())
@@ -205,13 +206,15 @@ class TorchPeers:
         import torch
 
         batches = self._batches
+        shape = (self._workload.batch_size, self._workload.total_dim)
+        grad = torch.full(shape, 1e-3, dtype=peer.dtype)
 
         def look_up(i: int) -> None:
             with torch.no_grad():
                 peer.forward(batches[i % len(batches)])
 
         def train(i: int) -> None:
-            peer.train(lambda: peer.forward(batches[i % len(batches)]).backward(self._grad))
+            peer.train(lambda: peer.forward(batches[i % len(batches)]).backward(grad))
 
         return look_up if phase == "forward" else train
 
@@ -245,10 +248,11 @@ class TorchPeers:
             optimizer = torch.optim.Adagrad(parameters, lr=LEARNING_RATE, eps=ADAGRAD_EPSILON)
         else:
             optimizer = torch.optim.SGD(parameters, lr=LEARNING_RATE)
-        return _Peer(parameters, forward, train)
+        return _Peer(parameters, self._dtype, forward, train)
 
     def _tbe(self, phase: str, with_factors: bool) -> _Peer:
         import fbgemm_gpu  # noqa: F401  registers the operators
+        import torch
         from fbgemm_gpu import split_table_batched_embeddings_ops_common as common
         from fbgemm_gpu import split_table_batched_embeddings_ops_training as training
         from fbgemm_gpu.split_embedding_configs import EmbOptimType, SparseType
@@ -264,7 +268,7 @@ class TorchPeers:
             learning_rate=LEARNING_RATE,
             eps=ADAGRAD_EPSILON,
             weights_precision=precision,
-            output_dtype=precision,
+            output_dtype=SparseType.FP32,  # 16 bits take several times as long
             stochastic_rounding=False,
             pooling_mode=common.PoolingMode.MEAN if is_mean else common.PoolingMode.SUM,
             bounds_check_mode=common.BoundsCheckMode.NONE,
@@ -278,4 +282,4 @@ class TorchPeers:
             return tables(bags.all_ids, bags.all_offsets, *factors)
 
         # Its backward pass updates the tables.
-        return _Peer(weights, forward, lambda backward: backward())
+        return _Peer(weights, torch.float32, forward, lambda backward: backward())
