@@ -12,7 +12,7 @@ WORKLOADS = {
     "W1: 26 columns": ("W1-t1",),
     "W4: 26 columns, Criteo's sizes": ("W4-t1",),
     "W3: 200 columns": ("W3-t1",),
-    "W2: 20 ids in a row": ("W2-t1", "W2-t1-tbe"),
+    "W2: 20 ids in a row": ("W2-t1",),
     "amazon_book: real lists": ("amazon_book-t1",),
     "gowalla: real lists": ("gowalla-t1",),
 }
@@ -161,9 +161,8 @@ def _claims_of_tiers(of: Results) -> Iterator[Row]:
 
 def losses() -> str:
     """Returns what is slower than a peer, or misses its target, a line each."""
-    of, intel = Results(AMD), Results(INTEL)
+    of = Results(AMD)
     rows = [*_losses_of_steps(of), *_losses_of_serving(of), *_losses_of_tiers(of)]
-    rows += _losses_of_v2(intel)
     return _table(("what", "figure", "why"), rows)
 
 
@@ -268,15 +267,6 @@ def _losses_of_tiers(of: Results) -> Iterator[Row]:
         if grown > target:
             what = f"Memory of a process with a tier, {num_keys:,} keys, over its budget"
             yield f"{what} (target {target})", f"**{grown:.2f}**", link
-
-
-def _losses_of_v2(intel: Results) -> Iterator[Row]:
-    shares = [
-        intel.cells(f"W1-t1-b{batch}")["forward"]["v2"]["speedup_over"]["plain"]["median"]
-        for batch in (1, 16, 64)
-    ]
-    what = "`v2`, batch 1 to 64: time of a plain gather of dense ids over ours"
-    yield what, f"**{_range(shares)}**", intel.link("v2", "workloads")
 
 
 def _serving(of: Results, batch: int, callers: int) -> tuple[float, float]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from benchmarks.harness import workloads
 from benchmarks.report import markdown, program_reports
 
-# Ours in each phase: the best that there is, by what was measured; older results have v2 alone.
+# Ours in each phase: the best that there is, by what was measured.
 OURS = {"forward": "group", "gradient": "group", "sgd": "group_fused", "adagrad": "group_fused"}
 # What ours is compared with, and whether both are under TensorFlow's default options.
 OTHERS = {
@@ -58,7 +58,7 @@ def _beside(others: list[str]) -> str:
 
 def _workload_row(cell: dict, axes: dict, others: list[str]) -> list[str]:
     phase, systems = cell["phase"], cell["systems"]
-    name = OURS[phase] if OURS[phase] in systems else "v2"
+    name = OURS[phase]
     ours = systems[name]
     row = [
         markdown.PHASES[phase],
@@ -70,9 +70,15 @@ def _workload_row(cell: dict, axes: dict, others: list[str]) -> list[str]:
     row.append(f"{ours['kernels']} ({stock})" if "kernels" in ours else "")
     for other in others:
         of = systems.get(f"{name}_default", {}) if OTHERS[other][1] else ours
-        speedup = speedup_over(of, other)
-        row.append(markdown.speedup(speedup) if speedup else "")
+        row.append(_over(of, other))
     return row
+
+
+def _over(ours: dict, other: str) -> str:
+    speedup = speedup_over(ours, other)
+    if speedup is None:
+        return ""
+    return f"{speedup['median']:.2f}" if other == "itself" else markdown.speedup(speedup)
 
 
 def loads_table(records: list[dict]) -> str:
@@ -88,8 +94,7 @@ def loads_table(records: list[dict]) -> str:
             ours = cell["systems"][OURS[cell["phase"]]]
             row = [*what, markdown.PHASES[cell["phase"]], markdown.milliseconds(ours)]
             row.append(x_limit(ours, cell["phase"], axes))
-            speedups = [speedup_over(ours, other) for other in others]
-            row += [markdown.speedup(speedup) if speedup else "" for speedup in speedups]
+            row += [_over(ours, other) for other in others]
             lines.append(markdown.row(row))
     return "\n".join(lines)
 

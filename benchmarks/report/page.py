@@ -26,8 +26,6 @@ from benchmarks.report import (
 DOCS = machine.ROOT / "docs"
 PAGE = DOCS / "performance.md"
 PAGE_OF_PROGRAMS = DOCS / "accelerate.md"
-# Results from before harness.run had --variant, which were named by hand.
-VARIANTS = {"2026-11-21-d73f1342d8-W2-t1-tbe.json": "tbe"}
 END = "<!-- end generated -->"
 BLOCK = re.compile(rf"<!-- begin generated: (\w+) -->\n.*?{END}", re.DOTALL)
 
@@ -52,10 +50,7 @@ def _commands(folder: pathlib.Path, records: list[dict]) -> str:
     for record in records:
         path = f"../../benchmarks/results/{folder.name}/{record['file']}"
         link = f"[{results.benchmark(pathlib.Path(record['file']))}]({path})"
-        variant = record.get("axes", {}).get("variant") or VARIANTS.get(record["file"])
         command = commands.today(record["command"])
-        if variant and "--variant" not in command:
-            command += f" --variant={variant}"
         lines.append(markdown.row([link, str(record.get("load_average", "")), f"`{command}`"]))
     return "\n".join(lines)
 

@@ -301,14 +301,6 @@ def test_losses_and_missed_targets_are_bold():
     assert "| 1.50 (1.5) |" in dense_reports.workload_table(make_record(measured))
 
 
-def test_results_from_before_the_grouped_lookups_show_v2():
-    v2 = {"median_us": 2000, "p25_us": 1900, "p75_us": 2100}
-    v2["speedup_over"] = {"stock": {"median": 2.0}}
-    assert "| `v2` | 2 (1.9-2.1) |" in dense_reports.workload_table(
-        make_record({"v2": v2, "stock": {}})
-    )
-
-
 @pytest.mark.slow
 def test_serving_gives_the_latency_of_each_number_of_callers(tmp_path):
     arguments = ["--workload=tiny", "--batch=4", "--callers=1,3", "--rounds=2", "--calls=5"]
