@@ -268,7 +268,7 @@ class TorchPeers:
             learning_rate=LEARNING_RATE,
             eps=ADAGRAD_EPSILON,
             weights_precision=precision,
-            output_dtype=SparseType.FP32,  # 16 bits take several times as long
+            output_dtype=SparseType.FP32,  # its default
             stochastic_rounding=False,
             pooling_mode=common.PoolingMode.MEAN if is_mean else common.PoolingMode.SUM,
             bounds_check_mode=common.BoundsCheckMode.NONE,
