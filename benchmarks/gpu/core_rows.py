@@ -99,8 +99,10 @@ def _values(machine: Machine, shape: tuple[int, int], dtype: type) -> Array:
     """Numbers between -1 and 1; as bits of bfloat16 where `dtype` is uint16."""
     if dtype is np.float32:
         return inputs.table(machine, *shape)
-    bits = inputs.table(machine, *shape).numpy().view(np.uint32) >> 16
-    return machine.upload(bits.astype(np.uint16))
+    values = inputs.table(machine, *shape).numpy()
+    if dtype is np.float16:
+        return machine.upload(values.astype(np.float16))
+    return machine.upload((values.view(np.uint32) >> 16).astype(np.uint16))
 
 
 def _of_group(lookup: Callable, group: Group, machine: Machine, size: Size) -> tuple:
@@ -131,17 +133,18 @@ def _unique(machine: Machine, size: Size) -> tuple:
     return lookups.unique(machine, machine.upload(keys)), ()
 
 
-def _sparse_apply(dim: int, dtype: type, machine: Machine, size: Size) -> tuple:
+def _sparse_apply(
+    dim: int, dtype: type, has_repeats: bool, machine: Machine, size: Size
+) -> tuple[Lookup, tuple[Array, ...]]:
     rng = np.random.default_rng(0)
     num_rows = size.table_rows
     table = _values(machine, (num_rows, dim), dtype)
-    slots = machine.upload(np.ones((num_rows, dim), np.float32))
-    if dtype is not np.float32:
-        slots = machine.upload(np.full((num_rows, dim), 0x3F80, np.uint16))  # 1 in bfloat16
-    gradient = (
-        machine.upload(inputs.half_unique(rng, num_rows, num_rows)),
-        _values(machine, (num_rows, dim), dtype),
-    )
+    one = 0x3F80 if dtype is np.uint16 else 1  # in bfloat16
+    slots = machine.upload(np.full((num_rows, dim), one, dtype))
+    rows = rng.permutation(num_rows)
+    if has_repeats:
+        rows = inputs.half_unique(rng, num_rows, num_rows)
+    gradient = (machine.upload(rows), _values(machine, (num_rows, dim), dtype))
     step = ("adagrad", (0.01, 1e-7, 0))
     return lookups.sparse_apply(table, slots, gradient, step), (table, slots)
 
@@ -185,8 +188,14 @@ def _rows() -> dict[str, Row]:
             row = Row(functools.partial(_of_pairs, lookup, combiner, dim))
             rows[f"{kind}: weighted {combiner}, dim {dim}"] = row
     rows["unique"] = Row(_unique)
-    for dim, dtype, suffix in ((16, np.float32, ""), (64, np.uint16, ", bfloat16")):
-        row = Row(functools.partial(_sparse_apply, dim, dtype))
+    for dim, dtype, has_repeats, suffix in (
+        (16, np.float32, True, ""),
+        (64, np.uint16, True, ", bfloat16"),
+        (16, np.float32, False, ", distinct rows"),
+        (16, np.float16, False, ", distinct rows, float16"),
+        (64, np.float16, False, ", distinct rows, float16"),
+    ):
+        row = Row(functools.partial(_sparse_apply, dim, dtype, has_repeats))
         rows[f"sparse apply: adagrad, dim {dim}{suffix}"] = row
     rows["table lookup: one id, dim 16"] = Row(functools.partial(of_table, Group(16)), True)
     bags = Group(16, True, is_weighted=True)

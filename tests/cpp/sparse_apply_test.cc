@@ -52,6 +52,30 @@ TYPED_TEST(SparseApply, UpdatesEachRowOnceByTheSumOfItsGradients) {
   }
 }
 
+// Repeats are found by a bit for each row of the table, or by numbering the indices where the table
+// is much larger or there are many threads.
+TEST(SparseApply, FindsRepeatsInTablesOfAnySize) {
+  const Numbers hyperparameters = {0.5, 0, 0.1};
+  const std::vector<std::vector<int64_t>> all_indices = {
+      {63, 64, 1, 0, 65}, {64, 0, 64}, {1, 5, 1}, {0, 63, 64, 63}};
+  for (const std::vector<int64_t>& indices : all_indices) {
+    for (const int64_t num_rows : {66, 20000}) {
+      for (const int num_threads : {1, 8}) {
+        Random random(3);
+        Table<float> table(num_rows, 3, 1, indices, &random);
+        Array<double> values = AsDouble(table.values);
+        std::vector<Array<double>> slots;
+        slots.push_back(AsDouble(table.slots[0]));
+        ApplyNaively<Adagrad<double>>(hyperparameters, table, &values, &slots);
+        ASSERT_TRUE(
+            IsOk(Apply(ThreadedExec(num_threads), "adagrad", {table.Update()}, hyperparameters)));
+        ExpectClose(table.values, values);
+        ExpectClose(table.slots[0], slots[0]);
+      }
+    }
+  }
+}
+
 // Tables of different types and sizes, with repeats and without, one of them empty.
 struct Tables {
   Tables()

@@ -183,6 +183,29 @@ Status CheckRows(Span<const int64_t> rows, int64_t table, int64_t num_rows, bool
   return NoSuchIndex(*bad, bad - rows.begin(), table, num_rows);
 }
 
+// Whether FindRepeats, which one thread does, costs less than numbering the rows. Its bits are at
+// most 64 bytes for each of them.
+bool AreBitsCheaper(const CpuExec& exec, int64_t num_rows, int64_t table_rows) {
+  return table_rows / 512 <= num_rows && exec.num_threads() <= 4;
+}
+
+// Whether a row is there twice. The gradient of a lookup has each of its rows once, in any order,
+// and this is then all that there is to find out.
+Status FindRepeats(Span<const int64_t> rows, int64_t table_rows, bool* has_repeats) {
+  Buffer<uint64_t> seen;
+  FE_RETURN_IF_ERROR(seen.Allocate(table_rows / 64 + 1));
+  std::fill(seen.span().begin(), seen.span().end(), 0);
+  *has_repeats = false;
+  for (const int64_t row : rows) {
+    uint64_t& word = seen[row / 64];
+    const uint64_t bit = uint64_t{1} << (row % 64);
+    *has_repeats = (word & bit) != 0;
+    if (*has_repeats) break;
+    word |= bit;
+  }
+  return Status();
+}
+
 // Leaves the rows as they are if they turn out to be distinct.
 Status MergeRepeats(const CpuExec& exec, const SparseUpdate& update, DistinctRows* distinct) {
   const Span<const int64_t> rows = distinct->rows;
@@ -210,7 +233,11 @@ Status PlanTable(const CpuExec& exec, const SparseUpdate& update, int64_t table,
   FE_RETURN_IF_ERROR(ReadIndices(update.indices, distinct));
   bool is_ascending = false;
   FE_RETURN_IF_ERROR(CheckRows(distinct->rows, table, update.num_rows, &is_ascending));
-  return is_ascending ? Status() : MergeRepeats(exec, update, distinct);
+  bool may_repeat = !is_ascending;
+  if (may_repeat && AreBitsCheaper(exec, distinct->rows.size, update.num_rows)) {
+    FE_RETURN_IF_ERROR(FindRepeats(distinct->rows, update.num_rows, &may_repeat));
+  }
+  return may_repeat ? MergeRepeats(exec, update, distinct) : Status();
 }
 
 Status PlanTables(const CpuExec& exec, const std::vector<SparseUpdate>& updates,
