@@ -127,7 +127,7 @@ def _random_column(rng, tables):
 
 def random_tables(rng):
     """One to three tables of several widths, float64."""
-    dims = rng.choice([1, 3, 8, 16, 17, 64, 70], rng.integers(1, 4))
+    dims = rng.choice([1, 3, 8, 16, 17, 32, 64, 70, 128], rng.integers(1, 4))
     return [rng.standard_normal((int(rng.integers(1, 9)), dim)) for dim in dims]
 
 

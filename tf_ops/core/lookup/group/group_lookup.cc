@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "tf_ops/core/lookup/rows/row_math.h"
 #include "tf_ops/core/lookup/stages/gather.h"
@@ -33,8 +34,12 @@ class ColumnCombiner {
   FE_INLINE void Combine(int64_t begin, int64_t end) const {
     int64_t first = by_row_ ? by_row_->begin(begin) : FirstPairOfRow(column_.row_ids, begin);
     for (int64_t i = first; i < first + kPrefetchDistance; ++i) Prefetch(i);
-    if (!by_row_ && column_.weights.empty() && clip_scale_.empty()) {
-      return AddUpRows<kVectorBytes>(begin, end, first);
+    if (!by_row_ && clip_scale_.empty()) {
+      if (column_.weights.empty()) return AddUpRows<false, kVectorBytes>(begin, end, first);
+      // Rows of Half are bound by their conversion, and would take long to compile.
+      if constexpr (!std::is_same_v<T, Half>) {
+        if (HasUsualDim()) return AddUpRows<true, kVectorBytes>(begin, end, first);
+      }
     }
     for (int64_t row = begin; row < end; ++row) {
       const int64_t stop = PairsEnd(row, first);
@@ -44,28 +49,34 @@ class ColumnCombiner {
   }
 
  private:
-  // Combines rows where each pair that is kept counts 1: pairs are looked at once. The usual dims
-  // are known when this is compiled: the fewer instructions lie between the rows, the more of them
-  // the processor fetches at a time.
-  template <int64_t kVectorBytes>
+  FE_INLINE bool HasUsualDim() const {
+    const int64_t dim = column_.dim;
+    return dim == 8 || dim == 16 || dim == 32 || dim == 64 || dim == 128;
+  }
+
+  // Combines rows whose pairs came in their order, without max_norm: pairs are looked at once. The
+  // usual dims are known when this is compiled: the fewer instructions lie between the rows, the
+  // more of them the processor fetches at a time.
+  template <bool kHasWeights, int64_t kVectorBytes>
   FE_INLINE void AddUpRows(int64_t begin, int64_t end, int64_t first) const {
     switch (column_.dim) {
       case 8:
-        return AddUpRowsOf<8, kVectorBytes>(begin, end, first);
+        return AddUpRowsOf<8, kHasWeights, kVectorBytes>(begin, end, first);
       case 16:
-        return AddUpRowsOf<16, kVectorBytes>(begin, end, first);
+        return AddUpRowsOf<16, kHasWeights, kVectorBytes>(begin, end, first);
       case 32:
-        return AddUpRowsOf<32, kVectorBytes>(begin, end, first);
+        return AddUpRowsOf<32, kHasWeights, kVectorBytes>(begin, end, first);
       case 64:
-        return AddUpRowsOf<64, kVectorBytes>(begin, end, first);
+        return AddUpRowsOf<64, kHasWeights, kVectorBytes>(begin, end, first);
       case 128:
-        return AddUpRowsOf<128, kVectorBytes>(begin, end, first);
+        return AddUpRowsOf<128, kHasWeights, kVectorBytes>(begin, end, first);
       default:
+        if (kHasWeights) return;  // not a usual dim: see Combine
         for (int64_t row = begin; row < end; ++row) first = AddUpRow(row, first);
     }
   }
 
-  template <int64_t kDim, int64_t kVectorBytes>
+  template <int64_t kDim, bool kHasWeights, int64_t kVectorBytes>
   FE_INLINE void AddUpRowsOf(int64_t begin, int64_t end, int64_t first) const {
     const T* table = column_.table;
     const uint64_t table_rows = static_cast<uint64_t>(column_.table_rows);
@@ -73,6 +84,7 @@ class ColumnCombiner {
     for (int64_t row = begin; row < end; ++row) {
       RowSum<kDim, kVectorBytes, C> sum;
       int64_t count = 0;
+      C terms = 0;
       for (; first < ids_.size && row_ids[first] == row; ++first) {
         if (const int64_t ahead = first + kPrefetchDistance; ahead < ids_.size) {
           if (const int64_t id = ids_[ahead]; static_cast<uint64_t>(id) < table_rows) {
@@ -80,15 +92,25 @@ class ColumnCombiner {
           }
         }
         const int64_t id = ids_[first];
-        if (id < 0) continue;
+        if constexpr (kHasWeights) {
+          const C weight = column_.weights[first];
+          if (!IsKept(first)) continue;
+          terms += DenominatorTerm(column_.combiner, weight);
+          sum.AddScaled(weight, table + id * kDim);
+        } else {
+          if (id < 0) continue;
+          sum.Add(table + id * kDim);
+        }
         ++count;
-        sum.Add(table + id * kDim);
       }
+      if (!kHasWeights) terms = static_cast<C>(count);
       T* combined = out_.data + row * out_.stride;
       if (count == 0) {
         StoreEmptyRow(combined);
+      } else if (kHasWeights && HasZeroDenominator(column_.combiner, terms)) {
+        std::memset(combined, 0, kDim * sizeof(T));
       } else {
-        sum.StoreScaled(RowScale(column_.combiner, static_cast<C>(count)), combined);
+        sum.StoreScaled(RowScale(column_.combiner, terms), combined);
       }
     }
   }

@@ -59,11 +59,18 @@ class RowSum {
   FE_INLINE void Add(const T* row) {
 #pragma GCC unroll 32
     for (int64_t v = 0; v < kNumVectors; ++v) {
-      C values[kLanes];
-      for (int64_t lane = 0; lane < kLanes; ++lane) values[lane] = Load(row[v * kLanes + lane]);
       Vector vector;
-      std::memcpy(&vector, values, sizeof(vector));
+      LoadVector(row + v * kLanes, &vector);
       sum_[v] += vector;
+    }
+  }
+  template <typename T>
+  FE_INLINE void AddScaled(C scale, const T* row) {
+#pragma GCC unroll 32
+    for (int64_t v = 0; v < kNumVectors; ++v) {
+      Vector vector;
+      LoadVector(row + v * kLanes, &vector);
+      sum_[v] += scale * vector;
     }
   }
 
@@ -84,6 +91,13 @@ class RowSum {
   static constexpr int64_t kLanes = kUsedBytes / static_cast<int64_t>(sizeof(C));
   static constexpr int64_t kNumVectors = kDim / kLanes;
   typedef C Vector __attribute__((vector_size(kUsedBytes)));
+
+  template <typename T>
+  FE_INLINE static void LoadVector(const T* in, Vector* vector) {
+    C values[kLanes];
+    for (int64_t lane = 0; lane < kLanes; ++lane) values[lane] = Load(in[lane]);
+    std::memcpy(vector, values, sizeof(*vector));
+  }
 
   Vector sum_[kNumVectors] = {};
 };
