@@ -35,10 +35,10 @@ class ColumnCombiner {
     int64_t first = by_row_ ? by_row_->begin(begin) : FirstPairOfRow(column_.row_ids, begin);
     for (int64_t i = first; i < first + kPrefetchDistance; ++i) Prefetch(i);
     if (!by_row_ && clip_scale_.empty()) {
-      if (column_.weights.empty()) return AddUpRows<false, kVectorBytes>(begin, end, first);
+      if (column_.weights.empty()) return AddUpRows<kVectorBytes>(begin, end, first);
       // Rows of Half are bound by their conversion, and would take long to compile.
       if constexpr (!std::is_same_v<T, Half>) {
-        if (HasUsualDim()) return AddUpRows<true, kVectorBytes>(begin, end, first);
+        if (AddUpUsualRows<true, kVectorBytes>(begin, end, first)) return;
       }
     }
     for (int64_t row = begin; row < end; ++row) {
@@ -49,30 +49,36 @@ class ColumnCombiner {
   }
 
  private:
-  FE_INLINE bool HasUsualDim() const {
-    const int64_t dim = column_.dim;
-    return dim == 8 || dim == 16 || dim == 32 || dim == 64 || dim == 128;
+  // Combines unweighted rows.
+  template <int64_t kVectorBytes>
+  FE_INLINE void AddUpRows(int64_t begin, int64_t end, int64_t first) const {
+    if (AddUpUsualRows<false, kVectorBytes>(begin, end, first)) return;
+    for (int64_t row = begin; row < end; ++row) first = AddUpRow(row, first);
   }
 
-  // Combines rows whose pairs came in their order, without max_norm: pairs are looked at once. The
-  // usual dims are known when this is compiled: the fewer instructions lie between the rows, the
-  // more of them the processor fetches at a time.
+  // Combines rows of a usual dim: pairs are looked at once. These dims are known when this is
+  // compiled: the fewer instructions lie between the rows, the more of them the processor fetches
+  // at a time. Returns false for another dim.
   template <bool kHasWeights, int64_t kVectorBytes>
-  FE_INLINE void AddUpRows(int64_t begin, int64_t end, int64_t first) const {
+  FE_INLINE bool AddUpUsualRows(int64_t begin, int64_t end, int64_t first) const {
     switch (column_.dim) {
       case 8:
-        return AddUpRowsOf<8, kHasWeights, kVectorBytes>(begin, end, first);
+        AddUpRowsOf<8, kHasWeights, kVectorBytes>(begin, end, first);
+        return true;
       case 16:
-        return AddUpRowsOf<16, kHasWeights, kVectorBytes>(begin, end, first);
+        AddUpRowsOf<16, kHasWeights, kVectorBytes>(begin, end, first);
+        return true;
       case 32:
-        return AddUpRowsOf<32, kHasWeights, kVectorBytes>(begin, end, first);
+        AddUpRowsOf<32, kHasWeights, kVectorBytes>(begin, end, first);
+        return true;
       case 64:
-        return AddUpRowsOf<64, kHasWeights, kVectorBytes>(begin, end, first);
+        AddUpRowsOf<64, kHasWeights, kVectorBytes>(begin, end, first);
+        return true;
       case 128:
-        return AddUpRowsOf<128, kHasWeights, kVectorBytes>(begin, end, first);
+        AddUpRowsOf<128, kHasWeights, kVectorBytes>(begin, end, first);
+        return true;
       default:
-        if (kHasWeights) return;  // not a usual dim: see Combine
-        for (int64_t row = begin; row < end; ++row) first = AddUpRow(row, first);
+        return false;
     }
   }
 
@@ -83,35 +89,38 @@ class ColumnCombiner {
     const RowIds row_ids = column_.row_ids;
     for (int64_t row = begin; row < end; ++row) {
       RowSum<kDim, kVectorBytes, C> sum;
-      int64_t count = 0;
-      C terms = 0;
+      RowTerms<C> terms;
       for (; first < ids_.size && row_ids[first] == row; ++first) {
         if (const int64_t ahead = first + kPrefetchDistance; ahead < ids_.size) {
           if (const int64_t id = ids_[ahead]; static_cast<uint64_t>(id) < table_rows) {
             PrefetchRow(table + id * kDim, kDim * static_cast<int64_t>(sizeof(T)));
           }
         }
-        const int64_t id = ids_[first];
-        if constexpr (kHasWeights) {
-          const C weight = column_.weights[first];
-          if (!IsKept(first)) continue;
-          terms += DenominatorTerm(column_.combiner, weight);
-          sum.AddScaled(weight, table + id * kDim);
-        } else {
-          if (id < 0) continue;
-          sum.Add(table + id * kDim);
-        }
-        ++count;
+        AddPair<kDim, kHasWeights>(first, &terms, &sum);
       }
-      if (!kHasWeights) terms = static_cast<C>(count);
+      if (!kHasWeights) terms.sum = static_cast<C>(terms.count);
       T* combined = out_.data + row * out_.stride;
-      if (count == 0) {
+      if (terms.count == 0) {
         StoreEmptyRow(combined);
-      } else if (kHasWeights && HasZeroDenominator(column_.combiner, terms)) {
+      } else if (kHasWeights && HasZeroDenominator(column_.combiner, terms.sum)) {
         std::memset(combined, 0, kDim * sizeof(T));
       } else {
-        sum.StoreScaled(RowScale(column_.combiner, terms), combined);
+        sum.StoreScaled(RowScale(column_.combiner, terms.sum), combined);
       }
+    }
+  }
+
+  template <int64_t kDim, bool kHasWeights, typename Sum>
+  FE_INLINE void AddPair(int64_t pair, RowTerms<C>* terms, Sum* sum) const {
+    const int64_t id = ids_[pair];
+    if (kHasWeights ? !IsKept(pair) : id < 0) return;
+    ++terms->count;
+    if constexpr (kHasWeights) {
+      const C weight = column_.weights[pair];
+      terms->sum += DenominatorTerm(column_.combiner, weight);
+      sum->AddScaled(weight, column_.table + id * kDim);
+    } else {
+      sum->Add(column_.table + id * kDim);
     }
   }
 
