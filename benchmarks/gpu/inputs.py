@@ -156,24 +156,26 @@ class RowWiseAdagrad:
 
 
 def cpu_columns(
-    machine: Machine, workload: workloads.Workload, tables: list[Array], grad: Array
+    machine: Machine, workload: workloads.Workload, tables: list[Array], grads: dict[int, Array]
 ) -> list[list[lookups.Column]]:
-    """The columns of each batch of a workload of the CPU."""
+    """The columns of each batch of a workload of the CPU; those of a dim share a gradient."""
+    one_hot_rows = machine.upload(np.arange(workload.batch_size))
     batches = []
     for batch in workload.batches():
-        one_hot = batch.row_lengths is None
-        ids = batch.ids if one_hot else batch.ids[None]
-        rows = np.arange(workload.batch_size) if one_hot else batch.row_ids()
-        row_ids = machine.upload(rows)
+        row_ids = [
+            one_hot_rows if ids.row_lengths is None else machine.upload(ids.row_ids())
+            for ids in batch.columns
+        ]
         batches.append(
             [
                 lookups.Column(
-                    *(machine.upload(ids[c]), row_ids, tables[c], workload.batch_size),
-                    combiner=workload.combiner,
+                    *(machine.upload(batch.columns[c].ids), row_ids[c], tables[c]),
+                    workload.batch_size,
+                    combiner=column.combiner,
                     table_number=c,
-                    combined_grad=grad,
+                    combined_grad=grads[column.dim],
                 )
-                for c in range(workload.num_columns)
+                for c, column in enumerate(workload.columns)
             ]
         )
     return batches

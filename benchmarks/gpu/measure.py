@@ -122,9 +122,10 @@ def cpu_times(
         For lookup and gradient: microseconds by threads, and how much faster than one most are.
     """
     first = next(iter(machines.values()))
-    tables = [inputs.table(first, rows, workload.dim) for rows in workload.table_rows]
-    grad = inputs.table(first, workload.batch_size, workload.dim)
-    batches = inputs.cpu_columns(first, workload, tables, grad)
+    tables = [inputs.table(first, column.rows, column.dim) for column in workload.columns]
+    dims = {column.dim for column in workload.columns}
+    grads = {dim: inputs.table(first, workload.batch_size, dim) for dim in dims}
+    batches = inputs.cpu_columns(first, workload, tables, grads)
     found: dict[str, Entry] = {}
     for name, lookup in (("lookup", lookups.group_lookup), ("gradient", lookups.group_lookup_grad)):
         asked = [lookup(columns) for columns in batches]

@@ -5,8 +5,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-# Sums of float32 in different orders: relative to each value, and to the largest one.
-RELATIVE_TOLERANCE = 1e-5
+# Sums in different orders, in the type of the tables: relative to each value, and to the largest.
+RELATIVE_TOLERANCES = {"float32": 1e-5, "float16": 2e-2, "bfloat16": 1e-1}
 
 
 class Runner(Protocol):
@@ -35,6 +35,7 @@ def assert_systems_agree(runner: Runner, names: Sequence[str], phase: str) -> No
         AssertionError: Two systems differ; names both and the place.
     """
     want, reference = None, names[0]
+    tolerance = RELATIVE_TOLERANCES[runner.program.workload.dtype]
     # Tables of different kinds went through different batches while they were timed.
     start = runner.read_rows(reference) if phase in ("sgd", "adagrad") else []
     for name in names:
@@ -42,12 +43,13 @@ def assert_systems_agree(runner: Runner, names: Sequence[str], phase: str) -> No
         want = got if want is None else want
         for part in [part for part in got if part in want]:
             what = f"{phase}: {part} of {name} and {reference} differ"
-            scale = float(np.max(np.abs(want[part]), initial=0.0))
+            expected = want[part].astype(np.float64)  # numpy has no bfloat16
+            scale = float(np.max(np.abs(expected), initial=0.0))
             np.testing.assert_allclose(
-                got[part],
-                want[part],
-                rtol=RELATIVE_TOLERANCE,
-                atol=RELATIVE_TOLERANCE * scale,
+                got[part].astype(np.float64),
+                expected,
+                rtol=tolerance,
+                atol=tolerance * scale,
                 err_msg=what,
             )
 
@@ -59,7 +61,7 @@ def _results(
         combined, *gradients = runner.values(name, phase)
         results, batch = {"combined rows": combined}, runner.program.workload.batches()[0]
         for column, gradient in enumerate(gradients[0] if gradients else []):
-            ids = batch.touched(column)
+            ids = batch.columns[column].touched()
             results[f"gradient of table {column}"] = _sum_by_id(gradient, ids)
         return results
     # The combined rows are left out: a plain gather may run before or after its own update.

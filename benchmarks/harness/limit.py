@@ -2,10 +2,15 @@
 
 The loop's source belongs to the project's neutral yardstick, which lies beside the repository and
 may be absent; it is compiled when a benchmark starts. Training has two limits, one update for each
-occurrence of an id and one for each distinct id; a figure counts against the faster one.
+occurrence of an id and one for each distinct id; a figure counts against the faster one. The loop
+knows float32 alone, sums of one-hot columns and means of others. It gives ids no weights: it reads
+the same rows and does less, so a figure against it is an upper bound.
 """
 
 import ctypes
+import dataclasses
+import functools
+import itertools
 import pathlib
 import subprocess
 import tempfile
@@ -21,10 +26,13 @@ SOURCE = pathlib.Path(__file__).resolve().parents[3] / "shared" / "bench" / "flo
 # -fno-math-errno lets the square root of Adagrad be vectorised.
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-shared", "-fPIC", "-lpthread", "-lm")
 LEARNING_RATE = 0.01
+NAMES = ("limit", "limit_each", "limit_grouped")
+HUGE_PAGES = 1  # as our tables have, with a vocabulary and without
 _ONE_HOT_KINDS = {"forward": 0, "sgd": 1, "adagrad": 2}
 _MULTI_HOT_OFFSET = 3  # floor_run numbers the multi-hot loops after the one-hot ones
 
 
+@functools.cache
 def compile_loop() -> ctypes.CDLL | None:
     """Compiles and loads the loop; None if its source is not beside the repository."""
     if not SOURCE.exists():
@@ -47,12 +55,33 @@ def compile_loop() -> ctypes.CDLL | None:
     return loop
 
 
-class Limit:
-    """Tables of one workload and the loops over them; memory is freed with the object.
+def takes(workload: workloads.Workload) -> bool:
+    """Whether the loop can do what a step of the workload does, but for weights."""
+    return workload.dtype == "float32" and all(
+        column.combiner == ("sum" if column.is_one_hot else "mean") for column in workload.columns
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    """Columns that one call takes: one-hot ones of equal dim beside each other, or another one.
 
     Attributes:
+        shape: number of columns, batch size and dim.
+        steps: of each batch `[num_columns, batch_size]` ids and None, or `[nnz]` ids and offsets.
         combined: `[batch_size, num_columns * dim]` float32 that the forward loop writes.
     """
+
+    shape: tuple[int, int, int]
+    tables: ctypes.Array
+    slots: ctypes.Array | None
+    steps: list[tuple[np.ndarray, np.ndarray | None]]
+    combined: np.ndarray
+    grad: np.ndarray
+
+
+class Limit:
+    """Tables of one workload and the loops over them; memory is freed with the object."""
 
     def __init__(
         self,
@@ -60,16 +89,18 @@ class Limit:
         workload: workloads.Workload,
         threads: int,
         with_slots: bool,
-        huge_pages: bool = False,
     ):
         self._loop, self._workload, self._threads = loop, workload, threads
-        self._huge_pages = int(huge_pages)  # 4 KiB pages are TensorFlow's, huge ones ours
-        self._tables = self._allocate()
-        self._slots = self._allocate() if with_slots else None
-        self._steps = [self._pointers(batch) for batch in workload.batches()]
-        shape = (workload.batch_size, workload.num_columns * workload.dim)
-        self.combined = np.zeros(shape, np.float32)
-        self._grad = np.full(shape, 1e-3, np.float32)
+        batches = workload.batches()
+        self._parts = [
+            self._part(list(columns), batches, with_slots)
+            for _, columns in itertools.groupby(range(workload.num_columns), self._call_of)
+        ]
+
+    @property
+    def combined(self) -> np.ndarray:
+        """`[batch_size, total_dim]` float32 that the forward loop wrote last."""
+        return np.concatenate([part.combined for part in self._parts], axis=1)
 
     def steps(self, phase: str) -> dict[str, Callable[[int], None]]:
         """Returns the loops that do what `phase` does, each for batch i; none for "gradient"."""
@@ -88,41 +119,61 @@ class Limit:
 
         return {"limit_each": each, "limit_grouped": grouped}
 
-    def _allocate(self) -> ctypes.Array:
+    def _call_of(self, column: int) -> tuple[int, int]:
+        """Equal for columns that one call takes: their dim, and the number of another one."""
+        of = self._workload.columns[column]
+        return of.dim, -1 if of.is_one_hot else column
+
+    def _part(self, columns: list[int], batches: list[workloads.Batch], with_slots: bool) -> _Part:
+        size, dim = self._workload.batch_size, self._workload.columns[columns[0]].dim
+        steps = [_arguments([batch.columns[c] for c in columns]) for batch in batches]
+        shape = (size, len(columns) * dim)
+        return _Part(
+            (len(columns), size, dim),
+            self._allocate(columns),
+            self._allocate(columns) if with_slots else None,
+            steps,
+            combined=np.zeros(shape, np.float32),
+            grad=np.full(shape, 1e-3, np.float32),
+        )
+
+    def _allocate(self, columns: list[int]) -> ctypes.Array:
         tables = []
-        for rows in self._workload.table_rows:
-            num_bytes = rows * self._workload.dim * 4
-            tables.append(self._loop.bigalloc(num_bytes, self._huge_pages))
+        for column in columns:
+            of = self._workload.columns[column]
+            num_bytes = of.rows * of.dim * 4
+            tables.append(self._loop.bigalloc(num_bytes, HUGE_PAGES))
             weakref.finalize(self, self._loop.bigfree, tables[-1], num_bytes)
         return (ctypes.c_void_p * len(tables))(*tables)
 
-    def _pointers(self, batch: workloads.Batch) -> tuple[np.ndarray, np.ndarray | None]:
-        if batch.row_lengths is None:
-            return np.ascontiguousarray(batch.ids), None
-        offsets = np.concatenate([[0], np.cumsum(batch.row_lengths)]).astype(np.int64)
-        return batch.ids, offsets
-
     def _run(self, kind: str, i: int) -> None:
-        ids, offsets = self._steps[i % len(self._steps)]
-        size, number = self._workload, _ONE_HOT_KINDS[kind]
-        num_items = size.num_columns * size.batch_size
-        data = self.combined if kind == "forward" else self._grad
-        if offsets is not None:
-            number += _MULTI_HOT_OFFSET
-        self._loop.floor_run(
-            *(number, self._threads, self._tables, self._slots, ids.ctypes.data),
-            *(_address(offsets), size.num_columns, size.batch_size, size.dim),
-            *(data.ctypes.data, LEARNING_RATE, num_items, None, None, 0, None),
-        )
+        for part in self._parts:
+            ids, offsets = part.steps[i % len(part.steps)]
+            data = part.combined if kind == "forward" else part.grad
+            number = _ONE_HOT_KINDS[kind] + (0 if offsets is None else _MULTI_HOT_OFFSET)
+            num_items = part.shape[0] * part.shape[1]
+            self._loop.floor_run(
+                *(number, self._threads, part.tables, part.slots, ids.ctypes.data),
+                *(_address(offsets), *part.shape, data.ctypes.data, LEARNING_RATE),
+                *(num_items, None, None, 0, None),
+            )
 
     def _update_grouped(self, kind: str, i: int) -> None:
-        ids, offsets = self._steps[i % len(self._steps)]
-        size = self._workload
-        slots = self._slots if kind == "adagrad" else None
-        self._loop.floor_grouped(
-            *(self._threads, self._tables, slots, ids.ctypes.data, _address(offsets)),
-            *(size.num_columns, size.batch_size, size.dim, self._grad.ctypes.data, LEARNING_RATE),
-        )
+        for part in self._parts:
+            ids, offsets = part.steps[i % len(part.steps)]
+            slots = part.slots if kind == "adagrad" else None
+            self._loop.floor_grouped(
+                *(self._threads, part.tables, slots, ids.ctypes.data, _address(offsets)),
+                *(*part.shape, part.grad.ctypes.data, LEARNING_RATE),
+            )
+
+
+def _arguments(columns: list[workloads.ColumnIds]) -> tuple[np.ndarray, np.ndarray | None]:
+    """The ids of columns that one call takes, and the offsets of rows in those of another one."""
+    lengths = columns[0].row_lengths
+    if lengths is None:
+        return np.stack([column.ids for column in columns]), None
+    return columns[0].ids, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
 class HashLimit:
@@ -138,7 +189,7 @@ class HashLimit:
             num_slots *= 2
         self._keys, self._rows = np.empty(num_slots, np.uint64), np.empty(num_slots, np.uint32)
         num_bytes = len(keys) * dim * 4
-        self._pool = loop.bigalloc(num_bytes, 1)  # 1: huge pages, as ours
+        self._pool = loop.bigalloc(num_bytes, HUGE_PAGES)
         weakref.finalize(self, loop.bigfree, self._pool, num_bytes)
         keys = np.ascontiguousarray(keys)
         index = (self._keys.ctypes.data, self._rows.ctypes.data, num_slots - 1)

@@ -48,6 +48,12 @@ def provenance(module: str = "benchmarks.harness.run") -> dict[str, object]:
     }
 
 
+def l3_bytes() -> int | None:
+    """Returns the size of the last cache that the system tells of core 0; None: it does not."""
+    path = pathlib.Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
+    return int(path.read_text().strip().removesuffix("K")) << 10 if path.exists() else None
+
+
 def folder(machine: dict[str, object]) -> pathlib.Path:
     """Returns the folder for results of a machine, named after processor and cores."""
     model = re.sub(r"\(R\)|\(TM\)|@.*|CPU|Processor", "", str(machine["cpu"]))

@@ -2,11 +2,14 @@ r"""Times embedding lookups: ours, stock TensorFlow and the limit loop, alternat
 
     python -m benchmarks.harness.run --workload=W1,W2,W3 --threads=1,2
     python -m benchmarks.harness.run --workload=W1 --batch_size=64 --phase=forward
-    python -m benchmarks.harness.run --workload=W1 --peer=torch_embedding_bag,fbgemm_tbe
+    python -m benchmarks.harness.run --workload=W1 --batches=48 --ids=uniform
+    python -m benchmarks.harness.run --workload=A,B,C --pairs --peer=torch_embedding_bag,fbgemm_tbe
     python -m benchmarks.harness.run --op=prune_and_fill
 
 Systems must agree before they are timed. Each pair of workload and thread count is measured in a
-process of its own, since TensorFlow fixes its thread pools once, and writes one JSON file.
+process of its own, since TensorFlow fixes its thread pools once, and writes one JSON file. With
+--pairs each other system is measured beside ours in a process of its own, since memory may not
+hold the tables of all.
 """
 
 import ctypes
@@ -19,9 +22,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import app, flags
 
-from benchmarks.harness import limit, processes, timing, workloads
+from benchmarks.harness import limit, machine, pairs, processes, timing, workloads
 from benchmarks.peers import torch_peers
-from benchmarks.report import results
+from benchmarks.report import dense_reports, results
 
 PHASES = ("forward", "gradient", "sgd", "adagrad")
 # Those that need nothing but stock TensorFlow and tables with a vocabulary.
@@ -31,6 +34,9 @@ SYSTEMS = (
     *("group_default", "v2_default", "stock_default"),
     *("group_fused_default", "v2_fused_default"),
 )
+# Of each phase: what is timed against itself too, and alone beside each other system of pairs.
+OURS = dense_reports.OURS
+ITSELF = "itself"
 
 _WORKLOAD = flags.DEFINE_list(
     "workload", ["W1", "W2", "W3"], "Names from benchmarks/harness/workloads.py."
@@ -41,6 +47,10 @@ _SYSTEM = flags.DEFINE_list("system", list(SYSTEMS), "Names from benchmarks/harn
 _PEER = flags.DEFINE_list("peer", [], "Names from benchmarks/peers/torch_peers.py.")
 _MODE = flags.DEFINE_enum("mode", "session", ["session", "function"], "How TensorFlow is run.")
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", None, "Instead of the workload's own.")
+_BATCHES = flags.DEFINE_integer("batches", None, "Different ones; instead of the workload's own.")
+_IDS = flags.DEFINE_enum("ids", None, ["uniform"], "Their law, instead of the workload's own.")
+_TINY = flags.DEFINE_bool("tiny", False, "Few rows: does the driver work, nothing about speed.")
+_PAIRS = flags.DEFINE_bool("pairs", False, "Ours beside each other system and peer, one by one.")
 _ROUNDS = flags.DEFINE_integer("rounds", 12, "Rounds of alternation.", lower_bound=1)
 _BLOCK = flags.DEFINE_integer("block", 5, "Timed steps of a system in a round.", lower_bound=1)
 _OP = flags.DEFINE_list("op", [], "Stems of benchmarks/ops: time these ops alone.")
@@ -59,26 +69,72 @@ def main(_: list[str]) -> None:
 
 def measure(name: str, threads: int) -> None:
     """Measures one workload or op at one number of threads and writes its JSON file."""
+    _quieten()
+    axes: dict[str, object] = {"threads": threads, "rounds": _ROUNDS.value, "block": _BLOCK.value}
+    if _OP.value:
+        axes |= {"op": name}
+        record = results.record_of("benchmarks.harness.run", axes, _measure_op(name, threads))
+    else:
+        workload = _workload(name)
+        axes |= {"workload": name, "batch_size": workload.batch_size, "mode": _MODE.value}
+        axes |= {"tables": "keyed"} if _is_keyed() else {}
+        axes |= {flag.name: flag.value for flag in (_BATCHES, _IDS, _TINY, _PAIRS) if flag.value}
+        measure_cells = _measure_pairs if _PAIRS.value else _measure_workload
+        record = results.record_of("benchmarks.harness.run", axes, measure_cells(workload, threads))
+        record["ids"] = _ids_of(workload)
+    axes |= {"variant": _VARIANT.value} if _VARIANT.value else {}
+    results.write(record, _name(axes), _OUTPUT.value)
+
+
+def _workload(name: str) -> workloads.Workload:
+    """Returns a workload with what the flags change of it."""
+    workload = workloads.WORKLOADS[name]
+    changed: dict[str, Any] = {"batch_size": _BATCH_SIZE.value, "num_batches": _BATCHES.value}
+    changed["is_uniform"] = True if _IDS.value == "uniform" else None
+    changed = {field: value for field, value in changed.items() if value is not None}
+    workload = dataclasses.replace(workload, **changed)
+    return workload.tiny() if _TINY.value else workload
+
+
+def _ids_of(workload: workloads.Workload) -> dict[str, object]:
+    """Returns what is looked up, and whether a cache holds it."""
+    return {
+        "summary": workload.summary(),
+        "batches": workload.num_batches,
+        "touched_bytes": workload.touched_bytes(),
+        "l3_bytes": machine.l3_bytes(),
+    }
+
+
+def _measure_op(name: str, threads: int) -> list[dict]:
+    from benchmarks import ops
+
+    return ops.measure(name, threads, _ROUNDS.value, _BLOCK.value)
+
+
+def _measure_pairs(workload: workloads.Workload, threads: int) -> list[dict]:
+    """Measures ours beside each other system, and beside each peer that takes the workload."""
+    from benchmarks.harness import systems
+
+    ours = list(dict.fromkeys(OURS[phase] for phase in _PHASE.value))
+    others = [
+        [f"--system={','.join([*ours, name])}", "--peer="]
+        for name in _SYSTEM.value
+        if name not in ours and systems.SYSTEMS[name].takes(workload)
+    ]
+    others += [
+        [f"--system={','.join(ours)}", f"--peer={name}"]
+        for name in torch_peers.able(_PEER.value, workload)
+    ]
+    which = [f"--workload={workload.name}", f"--threads={threads}"]
+    return pairs.measure("harness.run", [[*which, *other] for other in others])
+
+
+def _quieten() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import tensorflow as tf  # here, so that --help and the parent of several runs start fast
 
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
-    axes: dict[str, object] = {"threads": threads, "rounds": _ROUNDS.value, "block": _BLOCK.value}
-    if _OP.value:
-        from benchmarks import ops
-
-        axes |= {"op": name}
-        cells = ops.measure(name, threads, _ROUNDS.value, _BLOCK.value)
-    else:
-        workload = workloads.WORKLOADS[name]
-        if _BATCH_SIZE.value:
-            workload = dataclasses.replace(workload, batch_size=_BATCH_SIZE.value)
-        axes |= {"workload": name, "batch_size": workload.batch_size, "mode": _MODE.value}
-        axes |= {"tables": "keyed"} if _is_keyed() else {}
-        cells = _measure_workload(workload, threads)
-    axes |= {"variant": _VARIANT.value} if _VARIANT.value else {}
-    record = results.record_of("benchmarks.harness.run", axes, cells)
-    results.write(record, _name(axes), _OUTPUT.value)
 
 
 def _is_keyed() -> bool:
@@ -89,9 +145,10 @@ def _is_keyed() -> bool:
 
 
 def _measure_workload(workload: workloads.Workload, threads: int) -> list[dict]:
-    loop = limit.compile_loop()
+    loop = limit.compile_loop() if limit.takes(workload) else None
     if loop is None:
-        print(f"limit skipped: {limit.SOURCE} is not there", file=sys.stderr)
+        why = f"{limit.SOURCE} is not there" if limit.takes(workload) else "not of this workload"
+        print(f"limit skipped: {why}", file=sys.stderr)
     cells: dict[str, dict] = {
         phase: {"phase": phase, "check": "equal", "systems": {}} for phase in _PHASE.value
     }
@@ -107,7 +164,7 @@ def _passes(workload: workloads.Workload) -> list[list[str]]:
     groups: dict[bool, list[str]] = {False: [], True: []}
     for name in _SYSTEM.value:
         system = systems.SYSTEMS[name]
-        if system.one_hot_only and not workload.is_one_hot:
+        if not system.takes(workload):
             continue
         if system.session_only and _MODE.value != "session":
             continue
@@ -131,7 +188,7 @@ def _measure_pass(
     runner = make(workload, list(cells), names, threads)
     bound = None
     if loop:
-        bound = limit.Limit(loop, workload, threads, "adagrad" in cells, huge_pages=_is_keyed())
+        bound = limit.Limit(loop, workload, threads, "adagrad" in cells)
     # The order of PHASES: a sparse update changes how stock's default reads its variables.
     for phase in (phase for phase in PHASES if phase in cells):
         able = [name for name in names if phase in systems.SYSTEMS[name].phases]
@@ -155,49 +212,45 @@ def _measure_phase(of_pass: _Pass, cell: dict) -> None:
     """Checks and times one phase, and adds its figures to the cell."""
     from benchmarks.harness import check
 
-    workload, runner, able, bound, peers = of_pass
-    phase = cell["phase"]
+    runner, able, phase = of_pass.runner, of_pass.able, cell["phase"]
     check.assert_systems_agree(runner, able, phase)
-    callables = {name: runner.step(name, phase) for name in able}
-    limits = bound.steps(phase) if bound else {}
-    beside = peers.steps(phase, _combined(limits, bound)) if peers else {}
-    samples = timing.alternate(callables | limits | beside, _ROUNDS.value, _BLOCK.value)
+    limits = of_pass.bound.steps(phase) if of_pass.bound else {}
+    beside = of_pass.peers.steps(phase) if of_pass.peers else {}
+    ours = {name: runner.step(name, phase) for name in able}
+    again = {ITSELF: ours[OURS[phase]]} if OURS[phase] in ours else {}
+    steps = ours | again | beside | limits
+    samples = timing.alternate(steps, _ROUNDS.value, _BLOCK.value)
     fastest = min(limits, key=lambda name: np.median(samples[name]), default=None)
-    compared = [*able, *beside]
-    for name in compared:
-        entry = _figures(samples, name, compared, fastest)
-        profile = runner.profile(name, phase) if name in callables else []
-        cell["systems"][name] = entry | _kernels(profile, workload.num_columns)
-    suffix = "_default" if able[0].endswith("_default") else ""
-    for name in limits:
-        cell["systems"][name + suffix] = timing.summary(samples[name])
-    _report(workload.name, cell, [*compared, *(n + suffix for n in limits)])
+    suffix = "_default" if able[0].endswith("_default") else ""  # a limit of each pass
+    for name in steps:
+        if name in limits:
+            cell["systems"][name + suffix] = timing.summary(samples[name])
+        else:
+            cell["systems"][name] = _figures(samples, name, fastest, OURS[phase])
+    for name in able:
+        profile = runner.profile(name, phase)
+        cell["systems"][name] |= _kernels(profile, of_pass.workload.num_columns)
+    _report(of_pass.workload.name, cell, [n + suffix * (n in limits) for n in steps])
 
 
 def _peers(workload: workloads.Workload, threads: int) -> torch_peers.TorchPeers | None:
-    unknown = set(_PEER.value) - set(torch_peers.NAMES)
-    if unknown:
-        raise SystemExit(f"no such peer: {sorted(unknown)}; there are {torch_peers.NAMES}")
-    return torch_peers.TorchPeers(workload, _PEER.value, threads) if _PEER.value else None
+    names = torch_peers.able(_PEER.value, workload)
+    return torch_peers.TorchPeers(workload, names, threads) if names else None
 
 
-def _combined(limits: dict, bound: limit.Limit | None) -> np.ndarray | None:
-    """What peers must give for batch 0; None after the limit loop's tables were trained."""
-    if bound is None or "limit" not in limits:
-        return None
-    limits["limit"](0)
-    return bound.combined
+def _figures(samples: dict, name: str, fastest: str | None, repeated: str) -> dict:
+    """Returns a system's times and, over the rounds, the others' times relative to it.
 
-
-def _figures(samples: dict, name: str, names: list[str], fastest: str | None) -> dict:
-    """Returns a system's times and, over the rounds, the others' times relative to it."""
+    That of `repeated` to itself is one of them.
+    """
     from benchmarks.harness import systems
 
     figures = timing.summary(samples[name])
     if fastest is not None:
         figures |= {"limit": fastest, "x_limit": timing.ratio(samples[name], samples[fastest])}
     if name in systems.SYSTEMS and systems.SYSTEMS[name].is_ours:
-        others = [other for other in names if other != name]
+        left_out = {name, *limit.NAMES, *([] if name == repeated else [ITSELF])}
+        others = [other for other in samples if other not in left_out]
         speedups = {other: timing.ratio(samples[other], samples[name]) for other in others}
         figures["speedup_over"] = speedups
     return figures
@@ -237,6 +290,9 @@ def _name(axes: dict) -> str:
     parts = [axes.get("workload") or axes["op"], *([axes["tables"]] if "tables" in axes else [])]
     parts += [f"t{axes['threads']}"]
     parts += [f"b{_BATCH_SIZE.value}"] if _BATCH_SIZE.value else []
+    parts += [f"n{_BATCHES.value}"] if _BATCHES.value else []
+    parts += [_IDS.value] if _IDS.value else []
+    parts += ["tiny"] if _TINY.value else []
     parts += ["function"] if axes.get("mode") == "function" else []
     parts += [_VARIANT.value] if _VARIANT.value else []
     return "-".join(parts)

@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-from typing import Any
 
 import numpy as np
 from absl import app, flags
@@ -64,13 +63,11 @@ def measure_in_process(axis: str, value: int) -> list[dict]:
 
 def workload_at(axis: str, value: int) -> workloads.Workload:
     """Returns W1 with one size changed and small tables."""
-    workload = dataclasses.replace(
-        workloads.WORKLOADS["W1"], name="sweep", table_rows=(TABLE_ROWS,) * 26
+    sizes = {"batch_size": 4096, "dim": 16, "num_columns": 26} | {axis: value}
+    columns = (workloads.Column(TABLE_ROWS, sizes["dim"]),) * sizes["num_columns"]
+    return dataclasses.replace(
+        workloads.WORKLOADS["W1"], name="sweep", columns=columns, batch_size=sizes["batch_size"]
     )
-    if axis == "num_columns":
-        return dataclasses.replace(workload, table_rows=(TABLE_ROWS,) * value)
-    sizes: dict[str, Any] = {axis: value}
-    return dataclasses.replace(workload, **sizes)
 
 
 def measure(axis: str, value: int) -> list[dict]:

@@ -10,7 +10,6 @@ import tensorflow as tf
 from benchmarks.harness import variables, workloads
 
 PHASES = ("forward", "gradient", "sgd", "adagrad")
-MAX_IDS_PER_ROW = 4096  # the longest list of real ids has 3,582
 _TRAINING = ("forward", "sgd", "adagrad")
 _UPDATING = ("sgd", "adagrad")
 
@@ -22,30 +21,42 @@ class Inputs:
     Attributes:
         fed: the tensors that a step is called with.
         sparse: one SparseTensor for each column.
-        dense: `[num_columns, batch_size]` int64 ids, or None if not one-hot.
+        weights: one SparseTensor for each column, or None.
     """
 
     workload: workloads.Workload
     fed: list[tf.Tensor]
     sparse: list[tf.SparseTensor]
-    dense: tf.Tensor | None
+    weights: list[tf.SparseTensor | None]
 
 
 def fed_specs(workload: workloads.Workload) -> list[tf.TensorSpec]:
-    """Returns the shapes and dtypes of Inputs.fed."""
-    if workload.is_one_hot:
-        return [tf.TensorSpec([workload.num_columns, workload.batch_size], tf.int64)]
-    return [tf.TensorSpec([None, 2], tf.int64), tf.TensorSpec([None], tf.int64)]
+    """Returns the shapes and dtypes of Inputs.fed.
+
+    First the ids of all one-hot columns, then of each other column indices, ids and weights.
+    """
+    num_one_hot = sum(column.is_one_hot for column in workload.columns)
+    shape = [num_one_hot, workload.batch_size]
+    specs = [tf.TensorSpec(shape, tf.int64)] if num_one_hot else []
+    for column in workload.columns:
+        if not column.is_one_hot:
+            specs += [tf.TensorSpec([None, 2], tf.int64), tf.TensorSpec([None], tf.int64)]
+            specs += [tf.TensorSpec([None], tf.float32)] if column.is_weighted else []
+    return specs
 
 
 def feed(batch: workloads.Batch) -> list[np.ndarray]:
     """Returns the arrays for Inputs.fed."""
-    if batch.row_lengths is None:
-        return [_aligned(batch.ids)]
-    starts = np.cumsum(batch.row_lengths) - batch.row_lengths
-    columns = np.arange(batch.ids.size) - np.repeat(starts, batch.row_lengths)
-    indices = np.stack([batch.row_ids(), columns], axis=1).astype(np.int64)
-    return [_aligned(indices), _aligned(batch.ids)]
+    has_one_hot = any(column.row_lengths is None for column in batch.columns)
+    arrays = [batch.one_hot()] if has_one_hot else []
+    for column in batch.columns:
+        if column.row_lengths is None:
+            continue
+        starts = np.cumsum(column.row_lengths) - column.row_lengths
+        places = np.arange(column.ids.size) - np.repeat(starts, column.row_lengths)
+        arrays += [np.stack([column.row_ids(), places], axis=1).astype(np.int64), column.ids]
+        arrays += [column.weights] if column.weights is not None else []
+    return [_aligned(array) for array in arrays]
 
 
 def _aligned(array: np.ndarray) -> np.ndarray:
@@ -61,46 +72,66 @@ def _aligned(array: np.ndarray) -> np.ndarray:
 
 
 def make_inputs(workload: workloads.Workload, fed: list[tf.Tensor]) -> Inputs:
-    """Builds the sparse and dense views of the fed tensors."""
+    """Builds the SparseTensors of the fed tensors."""
     num_rows = workload.batch_size
-    if not workload.is_one_hot:
-        shape = tf.constant([num_rows, MAX_IDS_PER_ROW], tf.int64)
-        return Inputs(workload, fed, [tf.SparseTensor(fed[0], fed[1], shape)], None)
-    indices = np.stack([np.arange(num_rows), np.zeros(num_rows)], axis=1).astype(np.int64)
-    indices, shape = tf.constant(indices), tf.constant([num_rows, 1], tf.int64)
-    columns = tf.unstack(fed[0])
-    return Inputs(workload, fed, [tf.SparseTensor(indices, c, shape) for c in columns], fed[0])
+    one_hot_indices = np.stack([np.arange(num_rows), np.zeros(num_rows)], axis=1).astype(np.int64)
+    one_hot_indices, shape = tf.constant(one_hot_indices), tf.constant([num_rows, 1], tf.int64)
+    pooled_shape = tf.constant([num_rows, workloads.MAX_IDS_PER_ROW], tf.int64)
+    tensors = iter(fed)
+    has_one_hot = any(column.is_one_hot for column in workload.columns)
+    one_hot = iter(tf.unstack(next(tensors)) if has_one_hot else ())
+    sparse, weights = [], []
+    for column in workload.columns:
+        indices = one_hot_indices if column.is_one_hot else next(tensors)
+        ids = next(one_hot) if column.is_one_hot else next(tensors)
+        dense_shape = shape if column.is_one_hot else pooled_shape
+        sparse.append(tf.SparseTensor(indices, ids, dense_shape))
+        of_ids = (
+            tf.SparseTensor(indices, next(tensors), dense_shape) if column.is_weighted else None
+        )
+        weights.append(of_ids)
+    return Inputs(workload, fed, sparse, weights)
 
 
 # Of the inputs and the tables: the combined rows, and what their gradients are taken for.
 Lookup = Callable[[Inputs, list], tuple[tf.Tensor, list]]
 
 
-def _each_column(
-    lookup: Callable[[tf.Variable, tf.SparseTensor, workloads.Combiner], tf.Tensor],
-) -> Lookup:
+def _each_column(lookup: Callable[..., tf.Tensor]) -> Lookup:
+    """A lookup of each column's table, ids, weights and combiner."""
+
     def combined(inputs: Inputs, tables: list) -> tuple[tf.Tensor, list]:
-        combiner = inputs.workload.combiner
-        columns = [lookup(t, ids, combiner) for t, ids in zip(tables, inputs.sparse, strict=True)]
-        return _concat(columns), tables
+        columns = zip(tables, inputs.sparse, inputs.weights, _combiners(inputs), strict=True)
+        return _concat([lookup(*column) for column in columns]), tables
 
     return combined
+
+
+def _combiners(inputs: Inputs) -> list[workloads.Combiner]:
+    return [column.combiner for column in inputs.workload.columns]
 
 
 def _concat(columns: list[tf.Tensor]) -> tf.Tensor:
     return tf.concat(columns, axis=1) if len(columns) > 1 else columns[0]
 
 
-def _stock(table: tf.Variable, ids: tf.SparseTensor, combiner: str) -> tf.Tensor:
-    return tf.nn.safe_embedding_lookup_sparse(table, ids, combiner=combiner)
+def _stock(
+    table: tf.Variable, ids: tf.SparseTensor, weights: tf.SparseTensor | None, combiner: str
+) -> tf.Tensor:
+    return tf.nn.safe_embedding_lookup_sparse(table, ids, weights, combiner)
 
 
 def _fused(fusion_version: Literal["v1", "v2", "v3"]) -> Lookup:
-    def lookup(table: tf.Variable, ids: tf.SparseTensor, combiner: workloads.Combiner) -> tf.Tensor:
+    def lookup(
+        table: tf.Variable,
+        ids: tf.SparseTensor,
+        weights: tf.SparseTensor | None,
+        combiner: workloads.Combiner,
+    ) -> tf.Tensor:
         import fused_embedding as fe  # stock alone can be measured where ours is not installed
 
         return fe.nn.fused_safe_embedding_lookup_sparse(
-            table, ids, combiner=combiner, fusion_version=fusion_version
+            table, ids, weights, combiner, fusion_version=fusion_version
         )
 
     return _each_column(lookup)
@@ -109,9 +140,9 @@ def _fused(fusion_version: Literal["v1", "v2", "v3"]) -> Lookup:
 def _group(inputs: Inputs, tables: list) -> tuple[tf.Tensor, list]:
     import fused_embedding as fe
 
-    combiners = [inputs.workload.combiner] * len(tables)
     lookup = fe.nn.group_embedding_lookup_sparse
-    return lookup(tables, inputs.sparse, combiners, concat=True), tables
+    of_columns = (inputs.sparse, _combiners(inputs), inputs.weights)
+    return lookup(tables, *of_columns, concat=True), tables
 
 
 def _without_inserting(lookup: Lookup) -> Lookup:
@@ -125,9 +156,8 @@ def _without_inserting(lookup: Lookup) -> Lookup:
 
 
 def _plain(inputs: Inputs, tables: list) -> tuple[tf.Tensor, list]:
-    ids = tf.unstack(inputs.dense)
-    columns = [tf.nn.embedding_lookup(t, i) for t, i in zip(tables, ids, strict=True)]
-    return _concat(columns), tables
+    pairs = zip(tables, inputs.sparse, strict=True)
+    return _concat([tf.nn.embedding_lookup(table, ids.values) for table, ids in pairs]), tables
 
 
 def _tfra(inputs: Inputs, tables: list) -> tuple[tf.Tensor, list]:
@@ -137,7 +167,7 @@ def _tfra(inputs: Inputs, tables: list) -> tuple[tf.Tensor, list]:
         dynamic_embedding.safe_embedding_lookup_sparse(
             table,
             ids,
-            combiner=inputs.workload.combiner,
+            combiner=inputs.workload.columns[i].combiner,
             name=f"{variables.column_name(i)}_lookup",
             return_trainable=True,
         )
@@ -155,8 +185,8 @@ def _input_layer(make_column: Callable[..., object]) -> Lookup:
             category = tf.feature_column.categorical_column_with_identity(
                 variables.column_name(i), table.shape[0]
             )
-            column = make_column(category, inputs.workload.dim, combiner=inputs.workload.combiner)
-            columns.append(column)
+            column = inputs.workload.columns[i]
+            columns.append(make_column(category, column.dim, combiner=column.combiner))
         with tf.compat.v1.variable_scope(variables.SCOPE, reuse=True):
             return tf.compat.v1.feature_column.input_layer(features, columns), tables
 
@@ -181,6 +211,7 @@ class System:
             stock's gather into a read of the whole table, which TensorFlow copies once the
             variable has had a sparse update: the fair comparison is without it.
         one_hot_only: whether the system cannot take invalid ids and several ids in a row.
+        float32_only: whether the system has tables of float32 alone, or this driver only such.
         session_only: whether the system needs a graph of TensorFlow 1.
         phases: what the system can do.
         optimizers: whose v1 optimizers train it: "stock" TensorFlow's or "fused", of fe.train.
@@ -191,11 +222,20 @@ class System:
     is_ours: bool = False
     arithmetic: bool = False
     one_hot_only: bool = False
+    float32_only: bool = False
     session_only: bool = False
     phases: tuple[str, ...] = PHASES
     optimizers: str = "stock"
 
+    def takes(self, workload: workloads.Workload) -> bool:
+        """Whether the system can look up the columns of a workload."""
+        is_float32_only = self.float32_only or self.tables != "dense"
+        return (workload.is_one_hot or not self.one_hot_only) and (
+            workload.dtype == "float32" or not is_float32_only
+        )
 
+
+_IN_COLUMNS: dict[str, Any] = {"one_hot_only": True, "float32_only": True, "session_only": True}
 SYSTEMS = {
     "group": System(_group, is_ours=True),
     "v3": System(_fused("v3"), is_ours=True),
@@ -219,12 +259,8 @@ SYSTEMS = {
     # What its gradients are taken for are not ids: they are checked by the rows after a step.
     "tfra": System(_tfra, "tfra", one_hot_only=True, session_only=True, phases=_TRAINING),
     "plain": System(_plain, one_hot_only=True),
-    "columns_v2": System(
-        _input_layer(_fused_column), is_ours=True, one_hot_only=True, session_only=True
-    ),
-    "columns_stock": System(
-        _input_layer(tf.feature_column.embedding_column), one_hot_only=True, session_only=True
-    ),
+    "columns_v2": System(_input_layer(_fused_column), is_ours=True, **_IN_COLUMNS),
+    "columns_stock": System(_input_layer(tf.feature_column.embedding_column), **_IN_COLUMNS),
     "group_default": System(_group, is_ours=True, arithmetic=True, phases=("forward", "gradient")),
     "group_fused_default": System(
         _group, is_ours=True, arithmetic=True, phases=_UPDATING, optimizers="fused"

@@ -29,9 +29,10 @@ class Tables(NamedTuple):
 
 
 def _initial(workload: workloads.Workload, column: int) -> tf.Tensor:
-    """Returns `[rows, dim]`, uniform in [-0.05, 0.05)."""
-    shape = [workload.table_rows[column], workload.dim]
-    return tf.random.stateless_uniform(shape, [0, column], -_MAX_INITIAL, _MAX_INITIAL)
+    """Returns `[rows, dim]` of the workload's dtype, uniform in [-0.05, 0.05)."""
+    shape = [workload.columns[column].rows, workload.columns[column].dim]
+    limits = (-_MAX_INITIAL, _MAX_INITIAL)
+    return tf.random.stateless_uniform(shape, [0, column], *limits, workload.dtype)
 
 
 def _dense(workload: workloads.Workload) -> Tables:
@@ -67,9 +68,9 @@ def _embedding_variables(workload: workloads.Workload) -> Tables:
             return table.upsert(tf.constant(ids), rows)
 
     tables, fill = [], []
-    for column, num_rows in enumerate(workload.table_rows):
-        table = fe.get_embedding_variable(f"{SCOPE}/{column_name(column)}_keyed", workload.dim)
-        keys = tf.range(num_rows, dtype=tf.int64)
+    for column, of_table in enumerate(workload.columns):
+        table = fe.get_embedding_variable(f"{SCOPE}/{column_name(column)}_keyed", of_table.dim)
+        keys = tf.range(of_table.rows, dtype=tf.int64)
         fill.append(table.upsert(keys, _initial(workload, column)))
         tables.append(table)
     fill = [] if tf.executing_eagerly() else fill
@@ -81,17 +82,18 @@ def _tfra(workload: workloads.Workload) -> Tables:
     import tensorflow_recommenders_addons as addons
 
     tables, fill = [], []
-    for column, num_rows in enumerate(workload.table_rows):
+    for column, of_table in enumerate(workload.columns):
         table = addons.dynamic_embedding.get_variable(
             f"{SCOPE}/{column_name(column)}_tfra",
             key_dtype=tf.int64,
             value_dtype=tf.float32,
-            dim=workload.dim,
+            dim=of_table.dim,
             devices=["/CPU:0"],
-            init_size=num_rows,
+            init_size=of_table.rows,
             initializer=tf.compat.v1.random_uniform_initializer(-_MAX_INITIAL, _MAX_INITIAL),
         )
-        fill.append(table.upsert(tf.range(num_rows, dtype=tf.int64), _initial(workload, column)))
+        keys = tf.range(of_table.rows, dtype=tf.int64)
+        fill.append(table.upsert(keys, _initial(workload, column)))
         tables.append(table)
     return Tables(
         tables,

@@ -1,20 +1,67 @@
 """Peers outside of TensorFlow on the same ids and tables: torch's EmbeddingBag and FBGEMM's TBE.
 
 benchmarks/README.md says what they need; without it the driver refuses their names. Invalid
-ids, which they do not take, are dropped before anything is timed.
+ids, which they do not take, are dropped before anything is timed, and factors of ids computed.
 """
 
 import dataclasses
 import gc
+import os
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import timing, workloads
+from benchmarks.harness import oracle, timing, workloads
 
-NAMES = ("torch_embedding_bag", "fbgemm_tbe")
 LEARNING_RATE = 0.01
 ADAGRAD_EPSILON = 1e-8
+CHECKED_STEPS = 2  # the second step shows what the first one left in the slots
+# torch then gives large tensors huge pages, as our tables have.
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+
+
+def _embedding_bag_takes(workload: workloads.Workload) -> bool:
+    return all(column.combiner in ("sum", "mean") for column in workload.columns)
+
+
+def _tbe_takes(workload: workloads.Workload) -> bool:
+    return workload.dtype != "bfloat16" and all(column.dim % 4 == 0 for column in workload.columns)
+
+
+def _one_combiner(workload: workloads.Workload) -> bool:
+    combiners = {column.combiner for column in workload.columns}
+    return len(combiners) == 1 and combiners <= {"sum", "mean"}
+
+
+def _has_factors(workload: workloads.Workload) -> bool:
+    return any(not column.is_one_hot for column in workload.columns)
+
+
+# Which workloads each peer takes. TBE has a mean of its own, and sums of rows times factors: 1/n
+# of a mean. The first is the faster one in training, the second in a forward pass.
+_TAKES: dict[str, Callable[[workloads.Workload], bool]] = {
+    "torch_embedding_bag": _embedding_bag_takes,
+    "fbgemm_tbe": lambda workload: (
+        _tbe_takes(workload)
+        and _one_combiner(workload)
+        and not any(column.is_weighted for column in workload.columns)
+    ),
+    "fbgemm_tbe_factors": lambda workload: _tbe_takes(workload) and _has_factors(workload),
+}
+NAMES = tuple(_TAKES)
+
+
+def able(names: list[str], workload: workloads.Workload) -> list[str]:
+    """Returns the peers that take a workload.
+
+    Raises:
+        SystemExit: A name is none of a peer.
+    """
+    unknown = set(names) - set(NAMES)
+    if unknown:
+        raise SystemExit(f"no such peer: {sorted(unknown)}; there are {NAMES}")
+    return [name for name in names if _TAKES[name](workload)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,39 +70,64 @@ class _Bags:
 
     ids: list  # of each column [nnz]
     offsets: list  # of each column [batch_size + 1]
-    all_ids: object  # [nnz of all columns]
-    all_offsets: object  # [num_columns * batch_size + 1]
+    factors: list  # of each column [nnz], or None where its mode needs none
+    all_ids: Any  # [nnz of all columns]
+    all_offsets: Any  # [num_columns * batch_size + 1]
+    all_factors: Any  # [nnz of all columns]
 
 
-def _bags(batch: workloads.Batch) -> _Bags:
+def _bags(workload: workloads.Workload, batch: workloads.Batch) -> _Bags:
     import torch
 
-    if batch.row_lengths is None:
-        columns, lengths = list(batch.ids), [np.ones(batch.ids.shape[1], np.int64)] * len(batch.ids)
-    else:
-        kept = batch.ids >= 0
-        num_rows = len(batch.row_lengths)
-        columns = [batch.ids[kept]]
-        lengths = [np.bincount(batch.row_ids()[kept], minlength=num_rows).astype(np.int64)]
+    columns = [ids.valid() for ids in batch.columns]
+    lengths = [
+        np.ones(workload.batch_size, np.int64) if ids.row_lengths is None else ids.row_lengths
+        for ids in columns
+    ]
+    factors = [
+        ids.factors(column.combiner).astype(np.float32)
+        for ids, column in zip(columns, workload.columns, strict=True)
+    ]
 
-    def starts(row_lengths: np.ndarray) -> object:
+    def starts(row_lengths: np.ndarray) -> Any:
         return torch.from_numpy(np.concatenate([[0], np.cumsum(row_lengths)]))
 
     return _Bags(
-        [torch.from_numpy(np.ascontiguousarray(ids)) for ids in columns],
+        [torch.from_numpy(np.ascontiguousarray(ids.ids)) for ids in columns],
         [starts(row_lengths) for row_lengths in lengths],
-        torch.from_numpy(np.concatenate(columns)),
+        [
+            torch.from_numpy(of).to(getattr(torch, workload.dtype)) if column.is_weighted else None
+            for of, column in zip(factors, workload.columns, strict=True)
+        ],
+        torch.from_numpy(np.concatenate([ids.ids for ids in columns])),
         starts(np.concatenate(lengths)),
+        torch.from_numpy(np.concatenate(factors)),
     )
 
 
-def _table(num_rows: int, dim: int) -> object:
-    """`[num_rows, dim]` with the values of the limit loop's tables."""
+def _table(column: workloads.Column, dtype: str) -> Any:
+    """`[rows, dim]`, up to 0.05 as in our tables."""
     import torch
 
-    size = num_rows * dim
-    cycle = torch.arange(1024, dtype=torch.float32) * 1e-3 + 1e-3
-    return cycle.repeat(-(-size // 1024))[:size].reshape(num_rows, dim).contiguous()
+    size = column.rows * column.dim
+    cycle = torch.arange(1024, dtype=torch.float32) * 5e-5
+    table = cycle.to(getattr(torch, dtype)).repeat(-(-size // 1024))[:size]
+    return table.reshape(column.rows, column.dim).contiguous()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Peer:
+    """A peer with tables of its own.
+
+    Attributes:
+        tables: of each column `[rows, dim]`.
+        forward: of a batch's bags, the combined rows.
+        train: of a backward pass to be called, a step of the optimizer.
+    """
+
+    tables: list
+    forward: Callable[[_Bags], Any]
+    train: Callable[[Callable[[], None]], None]
 
 
 class TorchPeers:
@@ -66,68 +138,103 @@ class TorchPeers:
 
         torch.set_num_threads(threads)
         self._workload, self._names = workload, names
-        self._batches = [_bags(batch) for batch in workload.batches()]
-        shape = (workload.batch_size, workload.num_columns * workload.dim)
-        self._grad = torch.full(shape, 1e-3)
-        self._make = {"torch_embedding_bag": self._embedding_bag, "fbgemm_tbe": self._tbe}
+        batches = workload.batches()
+        self._oracle = oracle.Oracle(workload, batches[0])
+        self._touched = [torch.from_numpy(ids.touched()) for ids in batches[0].columns]
+        self._batches = [_bags(workload, batch) for batch in batches]
+        shape = (workload.batch_size, workload.total_dim)
+        self._dtype = getattr(torch, workload.dtype)
+        self._grad = torch.full(shape, 1e-3, dtype=self._dtype)
+        self._make: dict[str, Callable[[str], _Peer]] = {
+            "torch_embedding_bag": self._embedding_bag,
+            "fbgemm_tbe": lambda phase: self._tbe(phase, with_factors=False),
+            "fbgemm_tbe_factors": lambda phase: self._tbe(phase, with_factors=True),
+        }
 
-    def steps(self, phase: str, combined: np.ndarray | None = None) -> dict[str, timing.Step]:
+    def steps(self, phase: str) -> dict[str, timing.Step]:
         """Makes tables for a phase, those of the phase before being gone.
 
         Args:
             phase: "forward", "sgd" or "adagrad"; there is nothing for "gradient".
-            combined: What the limit loop's forward pass makes of batch 0.
 
         Returns:
             A callable of the batch number for each peer.
 
         Raises:
-            AssertionError: If a peer's result differs from `combined`.
+            AssertionError: If what a peer's step computes differs from the oracle.
         """
         gc.collect()
         if phase == "gradient":
             return {}
-        return {name: self._make[name](phase, combined) for name in self._names}
+        made = {}
+        for name in self._names:
+            peer = self._make[name](phase)
+            self._check(name, phase, peer)
+            made[name] = self._step(phase, peer)
+        return made
 
-    def _step(
-        self, phase: str, forward: Callable, update: Callable, combined: np.ndarray | None
-    ) -> timing.Step:
+    def _check(self, name: str, phase: str, peer: _Peer) -> None:
+        """Compares the combined rows of batch 0, and the rows after some steps on it."""
+        import torch
+
+        dtype, bags = self._workload.dtype, self._batches[0]
+        start = self._touched_rows(peer)
+        with torch.no_grad():
+            combined = peer.forward(bags).float().numpy()
+        got, want = self._oracle.split(combined), self._oracle.combined(start)
+        oracle.assert_close(got, want, dtype, f"{name}: combined rows")
+        if phase == "forward":
+            return
+        # Large enough to change rows of 16 bits; positive, as the sign of a sum near 0 is chance.
+        grad = np.random.default_rng(0).uniform(0.5, 1.5, combined.shape)
+        top_grad = torch.from_numpy(grad).to(self._dtype)
+        for _ in range(CHECKED_STEPS):
+            peer.train(lambda: peer.forward(bags).backward(top_grad))
+        gradients = self._oracle.gradients(top_grad.float().numpy())
+        options = (CHECKED_STEPS, LEARNING_RATE, ADAGRAD_EPSILON)
+        want = oracle.change(gradients, phase, *options)
+        got = [a - b for a, b in zip(self._touched_rows(peer), start, strict=True)]
+        oracle.assert_close(got, want, dtype, f"{name}: change of rows by two steps of {phase}")
+
+    def _touched_rows(self, peer: _Peer) -> oracle.Rows:
+        pairs = zip(peer.tables, self._touched, strict=True)
+        return [table.detach()[ids].double().numpy() for table, ids in pairs]
+
+    def _step(self, phase: str, peer: _Peer) -> timing.Step:
         import torch
 
         batches = self._batches
-        if combined is not None:
-            with torch.no_grad():
-                np.testing.assert_allclose(forward(batches[0]).numpy(), combined, rtol=1e-5)
 
         def look_up(i: int) -> None:
             with torch.no_grad():
-                forward(batches[i % len(batches)])
+                peer.forward(batches[i % len(batches)])
 
         def train(i: int) -> None:
-            update(lambda: forward(batches[i % len(batches)]).backward(self._grad))
+            peer.train(lambda: peer.forward(batches[i % len(batches)]).backward(self._grad))
 
         return look_up if phase == "forward" else train
 
-    def _embedding_bag(self, phase: str, combined: np.ndarray | None) -> timing.Step:
+    def _embedding_bag(self, phase: str) -> _Peer:
         import torch
 
         workload = self._workload
         tables = [
             torch.nn.EmbeddingBag.from_pretrained(
-                _table(rows, workload.dim),
+                _table(column, workload.dtype),
                 freeze=False,
-                mode=workload.combiner,
+                # A weighted mean is a sum of rows times factors: weights go with sums alone.
+                mode="sum" if column.is_weighted else column.combiner,
                 sparse=True,
                 include_last_offset=True,
             )
-            for rows in workload.table_rows
+            for column in workload.columns
         ]
 
-        def forward(bags: _Bags) -> object:
-            columns = zip(tables, bags.ids, bags.offsets, strict=True)
-            return torch.cat([table(ids, offsets) for table, ids, offsets in columns], 1)
+        def forward(bags: _Bags) -> Any:
+            columns = zip(tables, bags.ids, bags.offsets, bags.factors, strict=True)
+            return torch.cat([table(*of_column) for table, *of_column in columns], 1)
 
-        def update(backward: Callable) -> None:
+        def train(backward: Callable[[], None]) -> None:
             optimizer.zero_grad()
             backward()
             optimizer.step()
@@ -137,34 +244,37 @@ class TorchPeers:
             optimizer = torch.optim.Adagrad(parameters, lr=LEARNING_RATE, eps=ADAGRAD_EPSILON)
         else:
             optimizer = torch.optim.SGD(parameters, lr=LEARNING_RATE)
-        return self._step(phase, forward, update, combined)
+        return _Peer(parameters, forward, train)
 
-    def _tbe(self, phase: str, combined: np.ndarray | None) -> timing.Step:
+    def _tbe(self, phase: str, with_factors: bool) -> _Peer:
         import fbgemm_gpu  # noqa: F401  registers the operators
         from fbgemm_gpu import split_table_batched_embeddings_ops_common as common
         from fbgemm_gpu import split_table_batched_embeddings_ops_training as training
-        from fbgemm_gpu.split_embedding_configs import EmbOptimType
+        from fbgemm_gpu.split_embedding_configs import EmbOptimType, SparseType
 
         workload = self._workload
         place = training.EmbeddingLocation.HOST, training.ComputeDevice.CPU
-        pooling = {"sum": common.PoolingMode.SUM, "mean": common.PoolingMode.MEAN}
+        precision = SparseType.FP16 if workload.dtype == "float16" else SparseType.FP32
+        is_mean = not with_factors and workload.columns[0].combiner == "mean"
         adagrad = phase == "adagrad"
         tables = training.SplitTableBatchedEmbeddingBagsCodegen(
-            [(rows, workload.dim, *place) for rows in workload.table_rows],
+            [(column.rows, column.dim, *place) for column in workload.columns],
             optimizer=EmbOptimType.EXACT_ADAGRAD if adagrad else EmbOptimType.EXACT_SGD,
             learning_rate=LEARNING_RATE,
             eps=ADAGRAD_EPSILON,
-            pooling_mode=pooling[workload.combiner],
+            weights_precision=precision,
+            output_dtype=precision,
+            stochastic_rounding=False,
+            pooling_mode=common.PoolingMode.MEAN if is_mean else common.PoolingMode.SUM,
             bounds_check_mode=common.BoundsCheckMode.NONE,
         )
-        for weights, rows in zip(
-            tables.split_embedding_weights(), workload.table_rows, strict=True
-        ):
-            weights.copy_(_table(rows, workload.dim))
+        weights = tables.split_embedding_weights()
+        for table, column in zip(weights, workload.columns, strict=True):
+            table.copy_(_table(column, workload.dtype))
+
+        def forward(bags: _Bags) -> Any:
+            factors = [bags.all_factors] if with_factors else []
+            return tables(bags.all_ids, bags.all_offsets, *factors)
+
         # Its backward pass updates the tables.
-        return self._step(
-            phase,
-            lambda bags: tables(bags.all_ids, bags.all_offsets),
-            lambda backward: backward(),
-            combined,
-        )
+        return _Peer(weights, forward, lambda backward: backward())

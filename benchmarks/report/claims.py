@@ -3,7 +3,7 @@
 import pathlib
 from collections.abc import Iterable, Iterator
 
-from benchmarks.harness import machine
+from benchmarks.harness import machine, workloads
 from benchmarks.report import dense_reports, markdown, results, tier_reports
 
 AMD, INTEL = "amd-epyc-2-cores", "intel-xeon-2-cores"
@@ -16,6 +16,7 @@ WORKLOADS = {
     "amazon_book: real lists": ("amazon_book-t1",),
     "gowalla: real lists": ("gowalla-t1",),
 }
+LOADS_SECTION = "other-sizes-and-shapes"
 PHASES = ("forward", "sgd", "adagrad")
 Row = tuple[str, str, str]  # what, the figure, and the section of a results page
 
@@ -179,7 +180,9 @@ def _losses_of_steps(of: Results) -> Iterator[Row]:
 
 
 def _slower_than_peers(of: Results) -> Iterator[Row]:
-    for text, benchmarks in WORKLOADS.items():
+    for text, benchmarks in (WORKLOADS | _loads(of)).items():
+        link = of.link("causes", "workloads")
+        link = link if text in WORKLOADS else of.link("loads", LOADS_SECTION)
         for phase in PHASES:
             speedups = _speedups(of, benchmarks, phase)
             slower = {
@@ -189,7 +192,17 @@ def _slower_than_peers(of: Results) -> Iterator[Row]:
             }
             if slower:
                 what = f"{_step(text, phase)}: time of {' and '.join(slower)} over ours"
-                yield what, " and ".join(slower.values()), of.link("causes", "workloads")
+                yield what, " and ".join(slower.values()), link
+
+
+def _loads(of: Results) -> dict[str, tuple[str]]:
+    """Benchmarks of the workloads A to H that were measured."""
+    names = {record["axes"].get("workload"): record for record in of.records() if "ids" in record}
+    return {
+        f"{name}: {names[name]['ids']['summary']}": (f"{name}-t1",)
+        for name in workloads.LOADS
+        if name in names
+    }
 
 
 def _step(workload: str, phase: str) -> str:
@@ -202,7 +215,8 @@ def _speedups(of: Results, benchmarks: tuple[str, ...], phase: str) -> dict[str,
     for benchmark in benchmarks[::-1]:
         if phase in of.cells(benchmark):
             ours = of.cells(benchmark)[phase][dense_reports.OURS[phase]]
-            found |= ours["speedup_over"]
+            others = {name: dense_reports.speedup_over(ours, name) for name in dense_reports.OTHERS}
+            found |= {name: speedup for name, speedup in others.items() if speedup}
     return found
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from benchmarks.harness import workloads
 from benchmarks.report import markdown, program_reports
 
 # Ours in each phase: the best that there is, by what was measured; older results have v2 alone.
@@ -14,8 +15,11 @@ OTHERS = {
     "v2": ("v2", False),
     "torch_embedding_bag": ("EmbeddingBag", False),
     "fbgemm_tbe": ("TBE", False),
+    "itself": ("itself", False),
 }
 PEERS = ("torch_embedding_bag", "fbgemm_tbe")
+# Ways to use a peer of which the fastest counts.
+WAYS = {"fbgemm_tbe": ("fbgemm_tbe", "fbgemm_tbe_factors")}
 # design: times the limit on one thread that each workload should stay below.
 TARGETS = {
     "W1": {"forward": 1.5, "sgd": 2.0, "adagrad": 2.0},
@@ -25,13 +29,20 @@ TARGETS = {
 }
 
 
+def speedup_over(ours: dict, other: str) -> dict[str, float] | None:
+    """Returns the other system's time over ours, at its best; None if it was not measured."""
+    speedups = ours.get("speedup_over", {})
+    found = [speedups[way] for way in WAYS.get(other, (other,)) if way in speedups]
+    return min(found, key=lambda speedup: speedup["median"], default=None)
+
+
 def workload_table(record: dict) -> str:
     """Returns the table of one result of a workload."""
     axes = record["axes"]
     title = f"### {axes['workload']}, {axes['threads']} thread(s), batch {axes['batch_size']}"
     title += ", tf.function" if axes["mode"] == "function" else ""
-    systems = [cell["systems"] for cell in record["cells"]]
-    others = [name for name in OTHERS if any(name in measured for measured in systems)]
+    measured = {name for cell in record["cells"] for name in cell["systems"]}
+    others = [name for name in OTHERS if measured & set(WAYS.get(name, (name,)))]
     title += _beside(others)
     head = ["step", "ours", "ms", "x limit (target)", "kernels (stock's)"]
     head += [f"over {OTHERS[name][0]}" for name in others]
@@ -59,9 +70,33 @@ def _workload_row(cell: dict, axes: dict, others: list[str]) -> list[str]:
     row.append(f"{ours['kernels']} ({stock})" if "kernels" in ours else "")
     for other in others:
         of = systems.get(f"{name}_default", {}) if OTHERS[other][1] else ours
-        speedup = of.get("speedup_over", {}).get(other)
+        speedup = speedup_over(of, other)
         row.append(markdown.speedup(speedup) if speedup else "")
     return row
+
+
+def loads_table(records: list[dict]) -> str:
+    """Returns the table of sizes and shapes that no target is for."""
+    lines = ["### Workloads A to H, 1 thread", ""]
+    others = ("itself", "stock", *PEERS)
+    head = ["workload", "rows touched, MB (L3)", "step", "ours ms", "x limit"]
+    lines += markdown.head([*head, *(f"over {OTHERS[other][0]}" for other in others)])
+    for record in records:
+        axes, ids = record["axes"], record["ids"]
+        what = [f"{axes['workload']}: {ids['summary']}", _touched(ids)]
+        for cell in record["cells"]:
+            ours = cell["systems"][OURS[cell["phase"]]]
+            row = [*what, markdown.PHASES[cell["phase"]], markdown.milliseconds(ours)]
+            row.append(x_limit(ours, cell["phase"], axes))
+            speedups = [speedup_over(ours, other) for other in others]
+            row += [markdown.speedup(speedup) if speedup else "" for speedup in speedups]
+            lines.append(markdown.row(row))
+    return "\n".join(lines)
+
+
+def _touched(ids: dict) -> str:
+    cache = f"{ids['l3_bytes'] / 2**20:.0f}" if ids["l3_bytes"] else "unknown"
+    return f"{ids['touched_bytes'] / 2**20:.0f} ({cache})"
 
 
 def x_limit(ours: dict, phase: str, axes: dict) -> str:
@@ -272,6 +307,7 @@ def keras_table(records: list[dict]) -> str:
 
 
 _TABLES: dict[str, Callable[[list[dict]], str]] = {
+    "loads": loads_table,
     "columns": columns_table,
     "rows": rows_table,
     "programs": programs_table,
@@ -287,6 +323,10 @@ _TABLES: dict[str, Callable[[list[dict]], str]] = {
 }
 
 
+def _kind_of_run(axes: dict) -> str:
+    return "loads" if axes["workload"] in workloads.LOADS else "workload"
+
+
 def reports(records: Sequence[dict]) -> dict[str, str]:
     """Returns the tables of each kind that there are results of."""
     of_kind: dict[str, list[dict]] = {}
@@ -295,9 +335,11 @@ def reports(records: Sequence[dict]) -> dict[str, str]:
         if "op" in axes:
             of_kind.setdefault("op", []).append(record)
         elif "workload" in axes and "tables" not in axes:
-            kind = "workload" if axes["mode"] in ("session", "function") else axes["mode"]
+            is_run = axes["mode"] in ("session", "function")
+            kind = _kind_of_run(axes) if is_run else axes["mode"]
             of_kind.setdefault(kind, []).append(record)
     of_kind.get("serving", []).sort(key=lambda r: (r["axes"]["workload"], r["axes"]["batch_size"]))
-    workloads = [workload_table(record) for record in of_kind.get("workload", [])]
-    found = {"workload": "\n\n".join(workloads)} if workloads else {}
+    of_kind.get("loads", []).sort(key=lambda r: workloads.LOADS.index(r["axes"]["workload"]))
+    tables = [workload_table(record) for record in of_kind.get("workload", [])]
+    found = {"workload": "\n\n".join(tables)} if tables else {}
     return found | {kind: make(of_kind[kind]) for kind, make in _TABLES.items() if kind in of_kind}

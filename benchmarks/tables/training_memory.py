@@ -39,7 +39,7 @@ def main(_: list[str]) -> None:
 
 
 def _cell(workload: workloads.Workload, optimizer: str) -> dict[str, Any]:
-    table_bytes = 4 * workload.dim * sum(workload.table_rows)
+    table_bytes = 4 * sum(column.rows * column.dim for column in workload.columns)
     content = table_bytes * (1 + NUM_SLOTS.get(optimizer, 2))
     systems = {}
     for system in ("stock", "ours"):
@@ -69,8 +69,8 @@ def _peak_bytes(system: str, optimizer: str) -> int:
     train = fe.train if system == "ours" else v1.train
     with tf.Graph().as_default():
         tables = [
-            v1.get_variable(f"table{i}", [rows, workload.dim], use_resource=True)
-            for i, rows in enumerate(workload.table_rows)
+            v1.get_variable(f"table{i}", [column.rows, column.dim], use_resource=True)
+            for i, column in enumerate(workload.columns)
         ]
         fed = [v1.placeholder(s.dtype, s.shape) for s in systems.fed_specs(workload)]
         inputs = systems.make_inputs(workload, fed)

@@ -6,8 +6,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from bench_runs import ROOT, run_module
-from benchmarks.harness import check, kernels, limit, resources, sweep, systems, timing
-from benchmarks.harness.workloads import WORKLOADS, Batch, Drift, ListWorkload, merged
+from benchmarks.harness import check, kernels, limit, resources, sweep, timing
+from benchmarks.harness.workloads import (
+    MAX_IDS_PER_ROW,
+    WORKLOADS,
+    Batch,
+    ColumnIds,
+    Drift,
+    ListWorkload,
+    merged,
+)
 from benchmarks.report import compare, dense_reports, results
 
 import processes
@@ -115,18 +123,20 @@ GENERATED = [name for name, made in WORKLOADS.items() if not isinstance(made, Li
 def test_workload_is_a_function_of_its_name(name):
     workload = WORKLOADS[name]
     for first, second in zip(workload.batches(), workload.batches(), strict=True):
-        np.testing.assert_array_equal(first.ids, second.ids)
+        for one, again in zip(first.columns, second.columns, strict=True):
+            np.testing.assert_array_equal(one.ids, again.ids)
 
 
 @pytest.mark.parametrize(("name", "function"), [("W1", "w1"), ("W3", "w3"), ("W4", "w4")])
 def test_one_hot_ids_are_those_of_the_neutral_yardstick(name, function):
     yardstick = load_yardstick()
     for got, want in zip(WORKLOADS[name].batches(), getattr(yardstick, function)(), strict=True):
-        np.testing.assert_array_equal(got.ids, want)
+        np.testing.assert_array_equal(got.one_hot(), want)
 
 
 def test_multi_hot_ids_are_those_of_the_neutral_yardstick():
-    for got, want in zip(WORKLOADS["W2"].batches(), load_yardstick().w2(), strict=True):
+    for batch, want in zip(WORKLOADS["W2"].batches(), load_yardstick().w2(), strict=True):
+        [got] = batch.columns
         np.testing.assert_array_equal(got.row_lengths, want[0])
         np.testing.assert_array_equal(got.ids, want[1])
 
@@ -152,7 +162,7 @@ def test_limit_looks_up_the_sums_of_the_rows():
     workload = WORKLOADS["tiny_multi_hot"]
     bound = limit.Limit(loop, workload, threads=1, with_slots=False)
     bound.steps("forward")["limit"](0)
-    batch = workload.batches()[0]
+    [batch] = workload.batches()[0].columns
     table = (1e-3 * (np.arange(100 * 8) % 1024) + 1e-3).reshape(100, 8)
     want = np.zeros((32, 8))
     row_ids, ids = batch.row_ids()[batch.ids >= 0], batch.ids[batch.ids >= 0]
@@ -163,8 +173,8 @@ def test_limit_looks_up_the_sums_of_the_rows():
 
 def make_runner(values):
     """A runner whose systems return what `values` says, for a batch that looks up ids 1 and 3."""
-    batch = Batch(np.array([[3, 1, 3]]), None)
-    workload = SimpleNamespace(batches=lambda: [batch])
+    batch = Batch([ColumnIds(np.array([3, 1, 3]))])
+    workload = SimpleNamespace(batches=lambda: [batch], dtype="float32")
     program = SimpleNamespace(workload=workload)
     return SimpleNamespace(program=program, values=lambda name, phase: values[name])
 
@@ -318,12 +328,12 @@ def test_lists_of_real_ids_are_inside_their_table(name):
     if not workload.path.exists():
         pytest.skip(f"{workload.path} is not there: the data lies outside the repository")
     longest = 0
-    for batch in workload.batches():
+    for [batch] in (batch.columns for batch in workload.batches()):
         assert len(batch.row_lengths) == workload.batch_size
         assert batch.row_lengths.sum() == batch.ids.size
         assert 0 <= batch.ids.min() <= batch.ids.max() < workload.table_rows[0]
         longest = max(longest, batch.row_lengths.max())
-    assert 100 < longest <= systems.MAX_IDS_PER_ROW
+    assert 100 < longest <= MAX_IDS_PER_ROW
 
 
 @pytest.mark.slow
@@ -340,7 +350,7 @@ def test_a_point_of_a_sweep_is_measured_in_another_process(monkeypatch):
 def test_a_sweep_changes_one_size():
     base = sweep.workload_at("batch_size", 4096)
     assert sweep.workload_at("dim", 16) == sweep.workload_at("num_columns", 26) == base
-    assert sweep.workload_at("dim", 8).dim == 8
+    assert {column.dim for column in sweep.workload_at("dim", 8).columns} == {8}
     assert sweep.workload_at("num_columns", 300).num_columns == 300
 
 
@@ -349,8 +359,8 @@ def test_one_table_has_the_rows_of_all_columns():
     one = merged(columns)
     assert (one.num_columns, one.batch_size, one.table_rows) == (1, 64, (107,))
     for batch, want in zip(one.batches(), columns.batches(), strict=True):
-        np.testing.assert_array_equal(batch.ids[0, :32], want.ids[0])
-        np.testing.assert_array_equal(batch.ids[0, 32:], want.ids[1] + 100)
+        first, second = want.one_hot()
+        np.testing.assert_array_equal(batch.columns[0].ids, [*first, *(second + 100)])
 
 
 @pytest.mark.slow
@@ -374,7 +384,7 @@ def test_a_peer_that_is_not_there_is_named(tmp_path):
     arguments = ["--workload=tiny", "--peer=fbgem", f"--output={tmp_path}"]
     done = processes.run_module("benchmarks.harness.run", *arguments, cwd=ROOT)
     assert done.returncode != 0
-    assert "no such peer: ['fbgem']; there are ('torch_embedding_bag', 'fbgemm_tbe')" in done.stderr
+    assert "no such peer: ['fbgem']; there are ('torch_embedding_bag', 'fbgemm_tbe'" in done.stderr
 
 
 GUIDES = [f"docs/{name}.md" for name in ("performance", "results/README", "gpu", "building")]
