@@ -51,6 +51,7 @@ _BATCHES = flags.DEFINE_integer("batches", None, "Different ones; instead of the
 _IDS = flags.DEFINE_enum("ids", None, ["uniform"], "Their law, instead of the workload's own.")
 _TINY = flags.DEFINE_bool("tiny", False, "Few rows: does the driver work, nothing about speed.")
 _PAIRS = flags.DEFINE_bool("pairs", False, "Ours beside each other system and peer, one by one.")
+_LIMIT = flags.DEFINE_bool("limit", True, "Whether the limit loop, if there is one, is timed.")
 _ROUNDS = flags.DEFINE_integer("rounds", 12, "Rounds of alternation.", lower_bound=1)
 _BLOCK = flags.DEFINE_integer("block", 5, "Timed steps of a system in a round.", lower_bound=1)
 _OP = flags.DEFINE_list("op", [], "Stems of benchmarks/ops: time these ops alone.")
@@ -127,7 +128,9 @@ def _measure_pairs(workload: workloads.Workload, threads: int) -> list[dict]:
         for name in torch_peers.able(_PEER.value, workload)
     ]
     which = [f"--workload={workload.name}", f"--threads={threads}"]
-    return pairs.measure("harness.run", [[*which, *other] for other in others])
+    # The limit loop is beside the first pair alone: W2 with a peer needs its memory.
+    flags_of = [[*which, *other, *(["--nolimit"] if i else [])] for i, other in enumerate(others)]
+    return pairs.measure("harness.run", flags_of)
 
 
 def _quieten() -> None:
@@ -145,8 +148,8 @@ def _is_keyed() -> bool:
 
 
 def _measure_workload(workload: workloads.Workload, threads: int) -> list[dict]:
-    loop = limit.compile_loop() if limit.takes(workload) else None
-    if loop is None:
+    loop = limit.compile_loop() if _LIMIT.value and limit.takes(workload) else None
+    if loop is None and _LIMIT.value:
         why = f"{limit.SOURCE} is not there" if limit.takes(workload) else "not of this workload"
         print(f"limit skipped: {why}", file=sys.stderr)
     cells: dict[str, dict] = {

@@ -39,7 +39,7 @@ def _has_factors(workload: workloads.Workload) -> bool:
 
 
 # Which workloads each peer takes. TBE has a mean of its own, and sums of rows times factors: 1/n
-# of a mean. The first is the faster one in training, the second in a forward pass.
+# of a mean. Which is faster depends on the step and on the machine.
 _TAKES: dict[str, Callable[[workloads.Workload], bool]] = {
     "torch_embedding_bag": _embedding_bag_takes,
     "fbgemm_tbe": lambda workload: (
@@ -105,14 +105,15 @@ def _bags(workload: workloads.Workload, batch: workloads.Batch) -> _Bags:
     )
 
 
-def _table(column: workloads.Column, dtype: str) -> Any:
-    """`[rows, dim]`, up to 0.05 as in our tables."""
+def _filled(table: Any) -> Any:
+    """Returns a table with values up to 0.05, as ours; in place, for memory may hold it once."""
     import torch
 
-    size = column.rows * column.dim
-    cycle = torch.arange(1024, dtype=torch.float32) * 5e-5
-    table = cycle.to(getattr(torch, dtype)).repeat(-(-size // 1024))[:size]
-    return table.reshape(column.rows, column.dim).contiguous()
+    values, cycle = table.view(-1), (torch.arange(1024) * 5e-5).to(table.dtype)
+    whole = len(values) // len(cycle) * len(cycle)
+    values[:whole].view(-1, len(cycle)).copy_(cycle)
+    values[whole:] = cycle[: len(values) - whole]
+    return table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,7 +221,7 @@ class TorchPeers:
         workload = self._workload
         tables = [
             torch.nn.EmbeddingBag.from_pretrained(
-                _table(column, workload.dtype),
+                _filled(torch.empty(column.rows, column.dim, dtype=self._dtype)),
                 freeze=False,
                 # A weighted mean is a sum of rows times factors: weights go with sums alone.
                 mode="sum" if column.is_weighted else column.combiner,
@@ -269,8 +270,8 @@ class TorchPeers:
             bounds_check_mode=common.BoundsCheckMode.NONE,
         )
         weights = tables.split_embedding_weights()
-        for table, column in zip(weights, workload.columns, strict=True):
-            table.copy_(_table(column, workload.dtype))
+        for table in weights:
+            _filled(table)
 
         def forward(bags: _Bags) -> Any:
             factors = [bags.all_factors] if with_factors else []
