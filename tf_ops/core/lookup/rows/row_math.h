@@ -59,8 +59,10 @@ class RowSum {
   FE_INLINE void Add(const T* row) {
 #pragma GCC unroll 32
     for (int64_t v = 0; v < kNumVectors; ++v) {
+      C values[kLanes];
+      LoadValues(row + v * kLanes, values);
       Vector vector;
-      LoadVector(row + v * kLanes, &vector);
+      std::memcpy(&vector, values, sizeof(vector));
       sum_[v] += vector;
     }
   }
@@ -68,8 +70,10 @@ class RowSum {
   FE_INLINE void AddScaled(C scale, const T* row) {
 #pragma GCC unroll 32
     for (int64_t v = 0; v < kNumVectors; ++v) {
+      C values[kLanes];
+      LoadValues(row + v * kLanes, values);
       Vector vector;
-      LoadVector(row + v * kLanes, &vector);
+      std::memcpy(&vector, values, sizeof(vector));
       sum_[v] += scale * vector;
     }
   }
@@ -93,10 +97,8 @@ class RowSum {
   typedef C Vector __attribute__((vector_size(kUsedBytes)));
 
   template <typename T>
-  FE_INLINE static void LoadVector(const T* in, Vector* vector) {
-    C values[kLanes];
+  FE_INLINE static void LoadValues(const T* in, C (&values)[kLanes]) {
     for (int64_t lane = 0; lane < kLanes; ++lane) values[lane] = Load(in[lane]);
-    std::memcpy(vector, values, sizeof(*vector));
   }
 
   Vector sum_[kNumVectors] = {};
