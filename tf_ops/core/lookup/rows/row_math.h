@@ -57,25 +57,11 @@ class RowSum {
  public:
   template <typename T>
   FE_INLINE void Add(const T* row) {
-#pragma GCC unroll 32
-    for (int64_t v = 0; v < kNumVectors; ++v) {
-      C values[kLanes];
-      LoadValues(row + v * kLanes, values);
-      Vector vector;
-      std::memcpy(&vector, values, sizeof(vector));
-      sum_[v] += vector;
-    }
+    AddRow<false>(C{1}, row);
   }
   template <typename T>
   FE_INLINE void AddScaled(C scale, const T* row) {
-#pragma GCC unroll 32
-    for (int64_t v = 0; v < kNumVectors; ++v) {
-      C values[kLanes];
-      LoadValues(row + v * kLanes, values);
-      Vector vector;
-      std::memcpy(&vector, values, sizeof(vector));
-      sum_[v] += scale * vector;
-    }
+    AddRow<true>(scale, row);
   }
 
   template <typename T>
@@ -96,9 +82,17 @@ class RowSum {
   static constexpr int64_t kNumVectors = kDim / kLanes;
   typedef C Vector __attribute__((vector_size(kUsedBytes)));
 
-  template <typename T>
-  FE_INLINE static void LoadValues(const T* in, C (&values)[kLanes]) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) values[lane] = Load(in[lane]);
+  template <bool kIsScaled, typename T>
+  FE_INLINE void AddRow(C scale, const T* row) {
+#pragma GCC unroll 32
+    for (int64_t v = 0; v < kNumVectors; ++v) {
+      C values[kLanes];
+      for (int64_t lane = 0; lane < kLanes; ++lane) values[lane] = Load(row[v * kLanes + lane]);
+      Vector vector;
+      std::memcpy(&vector, values, sizeof(vector));
+      if constexpr (kIsScaled) vector *= scale;
+      sum_[v] += vector;
+    }
   }
 
   Vector sum_[kNumVectors] = {};
