@@ -43,15 +43,16 @@ def assert_systems_agree(runner: Runner, names: Sequence[str], phase: str) -> No
         want = got if want is None else want
         for part in [part for part in got if part in want]:
             what = f"{phase}: {part} of {name} and {reference} differ"
-            expected = want[part].astype(np.float64)  # numpy has no bfloat16
-            scale = float(np.max(np.abs(expected), initial=0.0))
-            np.testing.assert_allclose(
-                got[part].astype(np.float64),
-                expected,
-                rtol=tolerance,
-                atol=tolerance * scale,
-                err_msg=what,
-            )
+            assert_close(got[part], want[part], tolerance, what)
+
+
+def assert_close(got: np.ndarray, want: np.ndarray, tolerance: float, what: str) -> None:
+    """Raises AssertionError where values differ by more, relative to each and to the largest."""
+    expected = want.astype(np.float64)  # numpy has no bfloat16
+    scale = float(np.max(np.abs(expected), initial=0.0))
+    np.testing.assert_allclose(
+        got.astype(np.float64), expected, rtol=tolerance, atol=tolerance * scale, err_msg=what
+    )
 
 
 def _results(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from benchmarks.harness import workloads
+from benchmarks.harness import check, workloads
 
 Rows = list[np.ndarray]  # of each column
 # Sums in other orders, in the type of the tables: relative to the largest value.
@@ -70,13 +70,5 @@ def change(gradients: Rows, phase: str, steps: int, rate: float, epsilon: float)
 
 def assert_close(got: Sequence[np.ndarray], want: Rows, dtype: str, what: str) -> None:
     """Raises AssertionError, with the column, where arrays differ by more than the tolerance."""
-    tolerance = TOLERANCES[dtype]
     for column, (of, expected) in enumerate(zip(got, want, strict=True)):
-        scale = float(np.max(np.abs(expected), initial=0.0))
-        np.testing.assert_allclose(
-            of,
-            expected,
-            rtol=tolerance,
-            atol=tolerance * scale,
-            err_msg=f"{what} of column {column}",
-        )
+        check.assert_close(of, expected, TOLERANCES[dtype], f"{what} of column {column}")

@@ -2,12 +2,10 @@
 
 import json
 import pathlib
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 
-from benchmarks.harness import machine
+from benchmarks.harness import processes
 
 
 def measure(module: str, others: Sequence[Sequence[str]]) -> list[dict]:
@@ -19,14 +17,8 @@ def measure(module: str, others: Sequence[Sequence[str]]) -> list[dict]:
     """
     found = []
     for flags in others:
-        replaced = tuple(
-            flag.split("=")[0] for flag in [*flags, "--pairs", "--nopairs", "--output"]
-        )
-        kept = [given for given in sys.argv[1:] if not given.startswith(replaced)]
         with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, "-m", f"benchmarks.{module}", *kept, *flags]
-            command.append(f"--output={folder}")
-            subprocess.run(command, check=True, cwd=machine.ROOT)
+            processes.run_with(module, [*flags, f"--output={folder}"], without=["--pairs"])
             (path,) = pathlib.Path(folder).iterdir()
             found.append(json.loads(path.read_text())["cells"])
     return merged(found)

@@ -22,9 +22,19 @@ def measure_each(
     if len(combinations) == 1:
         measure(*combinations[0])
         return
-    flags = tuple(f"--{name}=" for name in axes)
-    others = [argument for argument in sys.argv[1:] if not argument.startswith(flags)]
     for values in combinations:
-        which = [flag + value for flag, value in zip(flags, values, strict=True)]
-        command = [sys.executable, "-m", f"benchmarks.{module}", *which, *others]
-        subprocess.run(command, check=True, cwd=machine.ROOT)
+        run_with(module, [f"--{name}={value}" for name, value in zip(axes, values, strict=True)])
+
+
+def run_with(module: str, flags: Sequence[str], without: Sequence[str] = ()) -> None:
+    """Runs a program with the flags of this process, but for some.
+
+    Args:
+        module: The program, such as "harness.run".
+        flags: Flags instead of those of the same names.
+        without: Names of further flags that are left out, with their dashes.
+    """
+    names = {flag.split("=")[0] for flag in flags} | set(without)
+    kept = [given for given in sys.argv[1:] if given.split("=")[0] not in names]
+    command = [sys.executable, "-m", f"benchmarks.{module}", *flags, *kept]
+    subprocess.run(command, check=True, cwd=machine.ROOT)
