@@ -38,7 +38,8 @@ class Group : public GroupCase<T> {
       results.push_back(Array<T>(column.pairs.num_rows * stride, Rounded<T>(-77)));
       out.push_back({results.back().data(), stride});
     }
-    RunGroupLookup<T>(exec, span(), &plan, {out.data(), static_cast<int64_t>(out.size())});
+    EXPECT_TRUE(IsOk(
+        RunGroupLookup<T>(exec, span(), plan, {out.data(), static_cast<int64_t>(out.size())})));
     return results;
   }
 
@@ -246,7 +247,7 @@ TEST(GroupLookup, AZeroDenominatorGivesZeroWhateverTheEmbeddings) {
   ASSERT_TRUE(IsOk(PlanGroupLookup<float>(SerialExec(), {&small.column, 1}, &plan)));
   Array<float> combined{-77, -77, -77};
   const CombinedOut<float> out{combined.data(), 1};
-  RunGroupLookup<float>(SerialExec(), {&small.column, 1}, &plan, {&out, 1});
+  EXPECT_TRUE(IsOk(RunGroupLookup<float>(SerialExec(), {&small.column, 1}, plan, {&out, 1})));
   EXPECT_EQ(combined.values(), (std::vector<float>{0, 0, 0}));
 }
 

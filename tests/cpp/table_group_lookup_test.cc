@@ -201,6 +201,7 @@ TEST(LookUpTables, LooksUpEachAsByItself) {
   std::vector<std::vector<float>> seen(keys.size());
   const auto use = [&](const CpuExec&, int64_t t) {
     seen[static_cast<size_t>(t)] = values[static_cast<size_t>(t)];
+    return Status();
   };
   ASSERT_TRUE(IsOk(LookUpTables(ThreadedExec(3), {lookups.data(), 4}, use)));
   for (size_t t = 0; t < keys.size(); ++t) {
@@ -224,7 +225,10 @@ TEST(LookUpTables, ReportsTheFirstError) {
     lookup.out.values = reinterpret_cast<char*>(values.data());
   }
   std::vector<int64_t> used;
-  const auto use = [&](const CpuExec&, int64_t t) { used.push_back(t); };
+  const auto use = [&](const CpuExec&, int64_t t) {
+    used.push_back(t);
+    return Status();
+  };
   const Status status = LookUpTables(SerialExec(), {lookups.data(), 2}, use);
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(bounded->size(), 0);

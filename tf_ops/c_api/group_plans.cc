@@ -56,8 +56,7 @@ Status PlanGroupLookup(const FeMachine& machine, const FeGroup& in, FePlanned* p
         fused_embedding::PlanGroupLookup<T>(*cpu, AsSpan(input->columns), plan.get()));
     planned->run = [=](const FeArray* outputs) {
       const std::vector<CombinedOut<T>> combined = combined_of(outputs);
-      RunGroupLookup<T>(*cpu, AsSpan(input->columns), plan.get(), AsSpan(combined));
-      return Status();
+      return RunGroupLookup<T>(*cpu, AsSpan(input->columns), *plan, AsSpan(combined));
     };
     return Status();
   });

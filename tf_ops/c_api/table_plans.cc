@@ -107,8 +107,10 @@ Status LookUp(const CpuExec& cpu, const TableGroup<T>& group, const FeArray* out
     for (size_t c = 0; c < columns.size(); ++c) {
       if (group.input.table_numbers[c] != t) continue;
       T* combined = static_cast<T*>(outputs[c].data);
-      RunColumnLookup<T>(exec, columns[c], &plan.columns[c], {combined, columns[c].dim});
+      FE_RETURN_IF_ERROR(
+          RunColumnLookup<T>(exec, columns[c], plan.columns[c], {combined, columns[c].dim}));
     }
+    return Status();
   });
 }
 

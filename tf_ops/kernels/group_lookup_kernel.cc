@@ -14,8 +14,7 @@ class CpuGroupLookup : public CpuGroup<T> {
   }
 
   Status Run(Span<const GroupColumn<V>> columns, Span<const CombinedOut<V>> combined) {
-    RunGroupLookup(this->exec(), columns, &plan_, combined);
-    return Status();
+    return RunGroupLookup(this->exec(), columns, plan_, combined);
   }
 
  private:

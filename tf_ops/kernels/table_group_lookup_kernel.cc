@@ -65,8 +65,10 @@ class TableGroupLookupOp final : public tensorflow::OpKernel {
         ctx, LookUpTables(exec, AsSpan(lookups), [&](const CpuExec& table_exec, int64_t t) {
           for (size_t c = 0; c < combined.size(); ++c) {
             if (attrs_.table_of_column[c] != t) continue;
-            RunColumnLookup(table_exec, lookup.in.columns[c], &plan.columns[c], combined[c]);
+            FE_RETURN_IF_ERROR(
+                RunColumnLookup(table_exec, lookup.in.columns[c], plan.columns[c], combined[c]));
           }
+          return Status();
         }));
     Warn(lookups);
   }

@@ -1,246 +1,191 @@
 #include "tf_ops/core/lookup/group/group_lookup.h"
 
 #include <algorithm>
-#include <cstring>
+#include <atomic>
 #include <limits>
-#include <type_traits>
 
-#include "tf_ops/core/lookup/rows/row_math.h"
+#include "tf_ops/core/lookup/group/column_blocks.h"
+#include "tf_ops/core/lookup/group/usual_rows.h"
 #include "tf_ops/core/lookup/stages/gather.h"
 
 namespace fused_embedding {
 namespace {
 
-// Rows in flight, as in gather.cc.
-constexpr int64_t kPrefetchDistance = 24;
+template <int64_t kStride>
+FE_INLINE bool HaveOwnRowsOf(RowIds row_ids, int64_t begin, int64_t end) {
+  if constexpr (kStride > 0) row_ids.stride = kStride;  // known, so that the loop becomes vectors
+  uint64_t differences = 0;
+  for (int64_t i = begin; i < end; ++i) differences |= static_cast<uint64_t>(row_ids[i] ^ i);
+  return differences == 0;
+}
+
+// Whether each pair i in [begin, end) is of row i.
+bool HaveOwnRows(const RowIds& row_ids, int64_t begin, int64_t end) {
+  bool have = false;
+  WithSimd([&]() FE_INLINE_LAMBDA {
+    have = row_ids.stride == 1   ? HaveOwnRowsOf<1>(row_ids, begin, end)
+           : row_ids.stride == 2 ? HaveOwnRowsOf<2>(row_ids, begin, end)
+                                 : HaveOwnRowsOf<0>(row_ids, begin, end);
+  });
+  return have;
+}
 
 // Combines rows of one column whose ids are of type Id.
-template <typename T, typename Id>
+template <typename T, typename Id, typename Pairs>
 class ColumnCombiner {
  public:
   using C = ComputeType<T>;
+  using Blocks = ColumnBlocks<T, Id, Pairs>;
 
-  ColumnCombiner(const GroupColumn<T>& column, Span<const Id> ids,
-                 typename GroupPlan<T>::Column* plan, const CombinedOut<T>& out)
-      : column_(column),
-        ids_(ids),
-        rule_(column.rule()),
-        keeps_all_(plan->order.keeps_all),
-        by_row_(plan->order.is_sorted ? nullptr : &plan->by_row),
-        clip_scale_(plan->clip_scale.span()),
-        out_(out) {}
+  ColumnCombiner(const GroupColumn<T>& column, Span<const Id> ids, const Pairs& pairs,
+                 const CombinedOut<T>& out, Buffer<double>* parts)
+      : column_(column), ids_(ids), pairs_(pairs), out_(out), rows_(column, out), parts_(parts) {}
 
-  template <int64_t kVectorBytes>
-  FE_INLINE void Combine(int64_t begin, int64_t end) const {
-    int64_t first = by_row_ ? by_row_->begin(begin) : FirstPairOfRow(column_.row_ids, begin);
-    for (int64_t i = first; i < first + kPrefetchDistance; ++i) Prefetch(i);
-    if (!by_row_ && clip_scale_.empty()) {
-      if (column_.weights.empty()) return AddUpRows<kVectorBytes>(begin, end, first);
-      // Rows of Half are bound by their conversion, and would take long to compile.
-      if constexpr (!std::is_same_v<T, Half>) {
-        if (AddUpUsualRows<true, kVectorBytes>(begin, end, first)) return;
-      }
+  // Combines rows [begin, end). Returns false if their pairs are not at the positions where sorted
+  // pairs would be, if a row or an id does not exist, or if memory runs out. Results are then of no
+  // use.
+  bool Combine(int64_t begin, int64_t end) {
+    row_ = begin;
+    end_ = end;
+    next_ = pairs_.begin(begin);
+    const int64_t stop = pairs_.begin(end);
+    if constexpr (kAreSorted) {
+      CopyOneHot();
+      if (UsualRows<T>::AreOf(column_)) return CombineUsual(stop);
     }
-    for (int64_t row = begin; row < end; ++row) {
-      const int64_t stop = PairsEnd(row, first);
-      CombineRow(row, first, stop);
-      first = stop;
-    }
+    return AddUpBlocks(stop) && FillRows(end);
   }
 
  private:
-  // Combines unweighted rows.
-  template <int64_t kVectorBytes>
-  FE_INLINE void AddUpRows(int64_t begin, int64_t end, int64_t first) const {
-    if (AddUpUsualRows<false, kVectorBytes>(begin, end, first)) return;
-    for (int64_t row = begin; row < end; ++row) first = AddUpRow(row, first);
-  }
+  static constexpr bool kAreSorted = std::is_same_v<Pairs, SortedPairs>;
 
-  // Combines rows of a usual dim: pairs are looked at once. These dims are known when this is
-  // compiled: the fewer instructions lie between the rows, the more of them the processor fetches
-  // at a time. Returns false for another dim.
-  template <bool kHasWeights, int64_t kVectorBytes>
-  FE_INLINE bool AddUpUsualRows(int64_t begin, int64_t end, int64_t first) const {
-    switch (column_.dim) {
-      case 8:
-        AddUpRowsOf<8, kHasWeights, kVectorBytes>(begin, end, first);
-        return true;
-      case 16:
-        AddUpRowsOf<16, kHasWeights, kVectorBytes>(begin, end, first);
-        return true;
-      case 32:
-        AddUpRowsOf<32, kHasWeights, kVectorBytes>(begin, end, first);
-        return true;
-      case 64:
-        AddUpRowsOf<64, kHasWeights, kVectorBytes>(begin, end, first);
-        return true;
-      case 128:
-        AddUpRowsOf<128, kHasWeights, kVectorBytes>(begin, end, first);
-        return true;
-      default:
-        return false;
+  // Copies rows as long as each has one id. One unweighted embedding a row is what comes out,
+  // whatever the combiner.
+  void CopyOneHot() {
+    if (!column_.weights.empty() || column_.max_norm >= 0 || next_ != row_) return;
+    if (column_.num_pairs() != column_.num_rows) return;
+    constexpr int64_t kValueBytes = static_cast<int64_t>(sizeof(T));
+    constexpr int64_t kBlock = 1024;  // rows whose pairs stay in the L1 cache
+    const TableView table{reinterpret_cast<const char*>(column_.table), column_.table_rows,
+                          column_.dim * kValueBytes};
+    const RowsOut out{reinterpret_cast<char*>(out_.data), out_.stride * kValueBytes};
+    while (row_ < end_) {
+      const int64_t block_end = std::min(end_, row_ + kBlock);
+      if (!HaveOwnRows(column_.row_ids, row_, block_end)) return;
+      row_ = next_ = CopyRows(table, ids_, row_, block_end, end_, out);
+      if (row_ < block_end) return;
     }
   }
 
-  template <int64_t kDim, bool kHasWeights, int64_t kVectorBytes>
-  FE_INLINE void AddUpRowsOf(int64_t begin, int64_t end, int64_t first) const {
-    const T* table = column_.table;
-    const uint64_t table_rows = static_cast<uint64_t>(column_.table_rows);
-    const RowIds row_ids = column_.row_ids;
-    for (int64_t row = begin; row < end; ++row) {
-      RowSum<kDim, kVectorBytes, C> sum;
-      RowTerms<C> terms;
-      for (; first < ids_.size && row_ids[first] == row; ++first) {
-        if (const int64_t ahead = first + kPrefetchDistance; ahead < ids_.size) {
-          if (const int64_t id = ids_[ahead]; static_cast<uint64_t>(id) < table_rows) {
-            PrefetchRow(table + id * kDim, kDim * static_cast<int64_t>(sizeof(T)));
-          }
-        }
-        AddPair<kDim, kHasWeights>(first, &terms, &sum);
-      }
-      if (!kHasWeights) terms.sum = static_cast<C>(terms.count);
-      T* combined = out_.data + row * out_.stride;
-      if (terms.count == 0) {
-        StoreEmptyRow(combined);
-      } else if (kHasWeights && HasZeroDenominator(column_.combiner, terms.sum)) {
-        std::memset(combined, 0, kDim * sizeof(T));
-      } else {
-        sum.StoreScaled(RowScale(column_.combiner, terms.sum), combined);
-      }
+  // Up to the pair at `stop`.
+  bool CombineUsual(int64_t stop) {
+    Buffer<int64_t> wide_ids;  // code for ids of 32 bits would be as much again
+    const UsualRows<T> usual(column_, WideIds(stop, &wide_ids), rows_);
+    while (row_ < end_) {
+      if (!usual.Combine(end_, &row_, &next_)) return false;
+      if (row_ == end_) break;
+      const int64_t long_stop = pairs_.begin(row_ + 1);
+      if (long_stop <= next_ || !AddUpBlocks(long_stop)) return false;
     }
+    return next_ == stop;
   }
 
-  template <int64_t kDim, bool kHasWeights, typename Sum>
-  FE_INLINE void AddPair(int64_t pair, RowTerms<C>* terms, Sum* sum) const {
-    const int64_t id = ids_[pair];
-    if (kHasWeights ? !IsKept(pair) : id < 0) return;
-    ++terms->count;
-    if constexpr (kHasWeights) {
-      const C weight = column_.weights[pair];
-      terms->sum += DenominatorTerm(column_.combiner, weight);
-      sum->AddScaled(weight, column_.table + id * kDim);
+  // The ids of [next_, stop) at their positions; none without memory.
+  Span<const int64_t> WideIds(int64_t stop, Buffer<int64_t>* memory) const {
+    if constexpr (std::is_same_v<Id, int64_t>) {
+      return {ids_.data, stop};
     } else {
-      sum->Add(column_.table + id * kDim);
+      if (!memory->Allocate(stop).ok()) return {};
+      for (int64_t i = next_; i < stop; ++i) (*memory)[i] = ids_[i];
+      return memory->span();
     }
   }
 
-  // A row of any dim. Returns the end of its pairs.
-  FE_INLINE int64_t AddUpRow(int64_t row, int64_t first) const {
-    int64_t stop = first, count = 0;
-    T* combined = out_.data + row * out_.stride;
-    ForEachBlock(column_.dim,
-                 [&](auto width_constant, int64_t offset, int64_t width) FE_INLINE_LAMBDA {
-                   constexpr int64_t kWidth = decltype(width_constant)::value;
-                   C sums[kBlockWidth] = {};
-                   count = 0;
-                   for (stop = first; stop < ids_.size && column_.row_ids[stop] == row; ++stop) {
-                     if (offset == 0) Prefetch(stop + kPrefetchDistance);
-                     const int64_t id = ids_[stop];
-                     if (id < 0) continue;
-                     ++count;
-                     AddScaled<kWidth>(C{1}, column_.row_of_id(id) + offset, width, sums);
-                   }
-                   const C scale = RowScale(column_.combiner, static_cast<C>(count));
-                   if (count > 0) StoreScaled<kWidth>(scale, sums, width, combined + offset);
-                 });
-    if (count == 0) StoreEmptyRow(combined);
-    return stop;
-  }
-
-  FE_INLINE int64_t PairsEnd(int64_t row, int64_t first) const {
-    if (by_row_) return by_row_->end(row);
-    int64_t stop = first;
-    while (stop < ids_.size && column_.row_ids[stop] == row) ++stop;
-    return stop;
-  }
-
-  FE_INLINE int64_t Pair(int64_t i) const { return by_row_ ? by_row_->pair(i) : i; }
-
-  FE_INLINE bool IsKept(int64_t pair) const {
-    return keeps_all_ || rule_.Keeps(ids_[pair], column_.weight(pair));
-  }
-
-  FE_INLINE void Prefetch(int64_t i) const {
-    if (i >= ids_.size) return;
-    const int64_t id = ids_[Pair(i)];
-    if (static_cast<uint64_t>(id) >= static_cast<uint64_t>(column_.table_rows)) return;
-    PrefetchRow(column_.row_of_id(id), column_.dim * static_cast<int64_t>(sizeof(T)));
-  }
-
-  FE_INLINE void CombineRow(int64_t row, int64_t first, int64_t stop) const {
-    const RowTerms<C> terms = AddTerms(first, stop);
-    T* combined = out_.data + row * out_.stride;
-    if (terms.count == 0) return StoreEmptyRow(combined);
-    const bool is_zero = HasZeroDenominator(column_.combiner, terms.sum);
-    const C scale = RowScale(column_.combiner, terms.sum);
-    ForEachBlock(column_.dim,
-                 [&](auto width_constant, int64_t offset, int64_t width) FE_INLINE_LAMBDA {
-                   constexpr int64_t kWidth = decltype(width_constant)::value;
-                   C sums[kBlockWidth] = {};
-                   for (int64_t i = first; i < stop; ++i) {
-                     if (offset == 0) Prefetch(i + kPrefetchDistance);
-                     const int64_t k = Pair(i);
-                     if (is_zero || !IsKept(k)) continue;
-                     AddScaled<kWidth>(Factor(k), column_.row_of_id(ids_[k]) + offset, width, sums);
-                   }
-                   StoreScaled<kWidth>(scale, sums, width, combined + offset);
-                 });
-  }
-
-  FE_INLINE RowTerms<C> AddTerms(int64_t first, int64_t stop) const {
-    if (keeps_all_ && column_.weights.empty() && clip_scale_.empty()) {
-      return {stop - first, static_cast<C>(stop - first)};
+  bool AddUpBlocks(int64_t stop) {
+    Blocks blocks(column_, ids_, pairs_, next_, stop);
+    next_ = stop;
+    while (!blocks.is_done()) {
+      if (!blocks.Read() || !MakeSums(&blocks) || !AddUp(blocks.block())) return false;
+      if (!StoreRowsWithoutSums(&blocks)) return false;
     }
-    RowTerms<C> terms;
-    for (int64_t i = first; i < stop; ++i) {
-      const int64_t k = Pair(i);
-      if (!IsKept(k)) continue;
-      ++terms.count;
-      terms.sum += DenominatorTerm(column_.combiner, column_.weight(k));
-      if (!clip_scale_.empty()) clip_scale_[k] = ClipScaleOf(ids_[k]);
+    return true;
+  }
+
+  bool MakeSums(Blocks* blocks) {
+    const auto& block = blocks->block();
+    for (int64_t s = 0; s < block.num_sums; ++s) {
+      auto& row = blocks->row(s);
+      sums_[s] = {rows_.row(row.row), 1, static_cast<int32_t>(row.num_pairs)};
+      if (s == 0 && block.begins_inside) {
+        row.num_pairs += num_pairs_before_;
+        row.terms += terms_before_;
+      } else {
+        if (row.row < row_ || row.row >= end_ || !FillRows(row.row)) return false;
+        row_ = row.row + 1;
+      }
+      sums_[s].scale = RowScale(column_.combiner, static_cast<C>(row.terms));
     }
-    return terms;
+    num_pairs_before_ = blocks->row(block.num_sums - 1).num_pairs;
+    terms_before_ = blocks->row(block.num_sums - 1).terms;
+    return true;
   }
 
-  FE_INLINE C Factor(int64_t pair) const {
-    return column_.weight(pair) * (clip_scale_.empty() ? C{1} : clip_scale_[pair]);
-  }
-
-  FE_INLINE C ClipScaleOf(int64_t id) const {
-    if (column_.max_norm < 0) return 1;
-    return ClipScale(L2Norm(column_.row_of_id(id), column_.dim), static_cast<C>(column_.max_norm));
-  }
-
-  FE_INLINE void StoreEmptyRow(T* combined) const {
-    if (!column_.fills_default()) {
-      std::memset(combined, 0, static_cast<size_t>(column_.dim) * sizeof(T));
-      return;
+  bool AddUp(RowSumBlock<T>& block) {
+    if (block.ends_inside && parts_->size() < column_.dim && !parts_->Allocate(column_.dim).ok()) {
+      return false;
     }
-    const C clip_scale = ClipScaleOf(column_.default_id);
-    const T* embedding = column_.row_of_id(column_.default_id);
-    for (int64_t d = 0; d < column_.dim; ++d) Store(clip_scale * Load(embedding[d]), &combined[d]);
+    block.sums = sums_;
+    AddUpRows(block, parts_->data());
+    return true;
   }
 
-  const GroupColumn<T> column_;  // a copy: its fields stay in registers
-  Span<const Id> ids_;
-  PruneRule rule_;
-  bool keeps_all_;
-  const PairGroups* by_row_;  // null: pairs came in the order of their rows
-  Span<C> clip_scale_;
+  // Rows whose pairs were all dropped, and those with a denominator of 0.
+  bool StoreRowsWithoutSums(Blocks* blocks) const {
+    const auto& block = blocks->block();
+    const int64_t num_ended = block.num_sums - block.ends_inside;
+    for (int64_t s = 0; s < num_ended; ++s) {
+      const auto& row = blocks->row(s);
+      if (row.num_pairs == 0) {
+        if (!rows_.Fill(row.row)) return false;
+      } else if (HasZeroDenominator(column_.combiner, static_cast<C>(row.terms))) {
+        rows_.StoreZeros(row.row);
+      }
+    }
+    return true;
+  }
+
+  // Fills rows without ids up to `end`.
+  bool FillRows(int64_t end) {
+    for (; row_ < end; ++row_) {
+      if (!rows_.Fill(row_)) return false;
+    }
+    return true;
+  }
+
+  const GroupColumn<T>& column_;
+  const Span<const Id> ids_;
+  const Pairs pairs_;
   const CombinedOut<T>& out_;
+  const ColumnRows<T> rows_;
+  Buffer<double>* const parts_;
+  int64_t row_ = 0;  // the next row, and one after the last
+  int64_t end_ = 0;
+  int64_t next_ = 0;              // position of the next pair
+  int64_t num_pairs_before_ = 0;  // of the last row of the block before
+  double terms_before_ = 0;
+  typename RowSumBlock<T>::Sum sums_[RowSumBlock<T>::kMaxPairs];
 };
 
 // The rows [begin, end) are those whose last position, of their pairs and then of themselves, lies
 // in [first, last). Hence ranges of positions that follow each other give rows that do.
-template <typename T>
-int64_t RowAtPosition(const GroupColumn<T>& column, const typename GroupPlan<T>::Column& plan,
-                      int64_t position) {
-  int64_t low = 0, high = column.num_rows;
+template <typename Pairs>
+int64_t RowAtPosition(const Pairs& pairs, int64_t position) {
+  int64_t low = 0, high = pairs.num_rows;
+  if (position == 0) return low;
+  if (position == high + pairs.begin(high)) return high;
   while (low < high) {
     const int64_t row = low + (high - low) / 2;
-    const int64_t num_pairs =
-        plan.order.is_sorted ? FirstPairOfRow(column.row_ids, row + 1) : plan.by_row.end(row);
-    if (row + num_pairs < position) {
+    if (row + pairs.begin(row + 1) < position) {
       low = row + 1;
     } else {
       high = row;
@@ -249,53 +194,53 @@ int64_t RowAtPosition(const GroupColumn<T>& column, const typename GroupPlan<T>:
   return low;
 }
 
-template <typename T, typename Id>
-void CombineRows(const GroupColumn<T>& column, Span<const Id> ids,
-                 typename GroupPlan<T>::Column* plan, const CombinedOut<T>& out, int64_t begin,
-                 int64_t end) {
-  constexpr int64_t kValueBytes = static_cast<int64_t>(sizeof(T));
-  // One unweighted embedding a row is what comes out, whatever the combiner.
-  if (plan->order.is_full() && column.weights.empty() && column.max_norm < 0) {
-    const TableView table{reinterpret_cast<const char*>(column.table), column.table_rows,
-                          column.dim * kValueBytes};
-    CopyRows(table, ids, begin, end, {reinterpret_cast<char*>(out.data), out.stride * kValueBytes});
-    return;
-  }
-  const ColumnCombiner<T, Id> combiner(column, ids, plan, out);
-  WithSimd([&](auto vector_bytes)
-               FE_INLINE_LAMBDA { combiner.template Combine<vector_bytes()>(begin, end); });
-}
-
+// Combines the rows at positions [first, last) of a column's work. Returns false as
+// ColumnCombiner::Combine does.
 template <typename T>
-void CombinePositions(const GroupColumn<T>& column, typename GroupPlan<T>::Column* plan,
-                      const CombinedOut<T>& out, int64_t first, int64_t last) {
-  const int64_t first_row = RowAtPosition(column, *plan, first);
-  const int64_t end_row = RowAtPosition(column, *plan, last);
-  if (first_row == end_row) return;
-  column.ids.Visit([&](auto ids) { CombineRows(column, ids, plan, out, first_row, end_row); });
+bool CombinePositions(const GroupColumn<T>& column, const typename GroupPlan<T>::Column& plan,
+                      const CombinedOut<T>& out, int64_t first, int64_t last,
+                      Buffer<double>* parts) {
+  const auto combine = [&](const auto& pairs) {
+    using Pairs = std::decay_t<decltype(pairs)>;
+    const int64_t begin = RowAtPosition(pairs, first);
+    const int64_t end = RowAtPosition(pairs, last);
+    return begin == end || column.ids.Visit([&](auto ids) {
+      using Id = std::decay_t<decltype(ids[0])>;
+      return ColumnCombiner<T, Id, Pairs>(column, ids, pairs, out, parts).Combine(begin, end);
+    });
+  };
+  if (plan.is_sorted) return combine(SortedPairs{column.row_ids, column.num_rows});
+  return combine(GroupedPairs{column.row_ids, column.num_rows, plan.by_row});
 }
 
 // Rough cost of a position.
 int64_t PositionNs(int64_t dim) { return 4 + dim / 8; }
 
-}  // namespace
-
+// Returns false if CombinePositions does.
 template <typename T>
-Status PlanGroupLookup(const CpuExec& exec, Span<const GroupColumn<T>> columns,
-                       GroupPlan<T>* plan) {
-  std::vector<PairOrder> orders;
-  FE_RETURN_IF_ERROR(CheckColumns(exec, columns, &orders));
-  return PlanGroupLookup(orders, columns, plan);
+bool CombineColumns(const CpuExec& exec, Span<const GroupColumn<T>> columns,
+                    const GroupPlan<T>& plan, Span<const CombinedOut<T>> combined) {
+  int64_t max_dim = 0;
+  for (const GroupColumn<T>& column : columns) max_dim = std::max(max_dim, column.dim);
+  std::atomic<bool> is_as_planned{true};
+  exec.ParallelFor(plan.work.total(), PositionNs(max_dim), [&](int64_t begin, int64_t end) {
+    Buffer<double> parts;
+    plan.work.ForEach(begin, end, [&](int64_t c, int64_t first, int64_t last) {
+      const auto& of_column = plan.columns[static_cast<size_t>(c)];
+      if (CombinePositions(columns[c], of_column, combined[c], first, last, &parts)) return;
+      is_as_planned = false;
+    });
+  });
+  return is_as_planned;
+}
+
+Status NoMemoryForSums() {
+  return ResourceExhausted("no memory for the sum of a row; use a smaller batch");
 }
 
 template <typename T>
-Status PlanGroupLookup(const std::vector<PairOrder>& orders, Span<const GroupColumn<T>> columns,
-                       GroupPlan<T>* plan) {
-  plan->columns.resize(orders.size());
-  for (int64_t c = 0; c < columns.size; ++c) {
-    const GroupColumn<T>& column = columns[c];
-    auto& of_column = plan->columns[static_cast<size_t>(c)];
-    of_column.order = orders[static_cast<size_t>(c)];
+Status AddWork(Span<const GroupColumn<T>> columns, GroupPlan<T>* plan) {
+  for (const GroupColumn<T>& column : columns) {
     // Rows of no values need no work, however many there are.
     const int64_t num_rows = column.dim == 0 ? 0 : column.num_rows;
     const int64_t num_pairs = column.dim == 0 ? 0 : column.num_pairs();
@@ -303,46 +248,65 @@ Status PlanGroupLookup(const std::vector<PairOrder>& orders, Span<const GroupCol
         !plan->work.Add(num_rows + num_pairs)) {
       return ResourceExhausted("cannot make ", num_rows, " rows; use a smaller batch");
     }
-    if (!of_column.order.is_sorted) {
-      FE_RETURN_IF_ERROR(GroupByRow(column.row_ids, column.num_rows, &of_column.by_row));
-    }
-    if (column.max_norm >= 0) {
-      FE_RETURN_IF_ERROR(of_column.clip_scale.Allocate(column.num_pairs()));
-    }
   }
   return Status();
 }
 
+}  // namespace
+
 template <typename T>
-void RunGroupLookup(const CpuExec& exec, Span<const GroupColumn<T>> columns, GroupPlan<T>* plan,
-                    Span<const CombinedOut<T>> combined) {
-  int64_t max_dim = 0;
-  for (const GroupColumn<T>& column : columns) max_dim = std::max(max_dim, column.dim);
-  exec.ParallelFor(plan->work.total(), PositionNs(max_dim), [&](int64_t begin, int64_t end) {
-    plan->work.ForEach(begin, end, [&](int64_t c, int64_t first, int64_t last) {
-      CombinePositions(columns[c], &plan->columns[static_cast<size_t>(c)], combined[c], first,
-                       last);
-    });
-  });
+Status PlanGroupLookup(const CpuExec&, Span<const GroupColumn<T>> columns, GroupPlan<T>* plan) {
+  FE_RETURN_IF_ERROR(CheckColumnSizes(columns));
+  plan->columns.resize(static_cast<size_t>(columns.size));
+  return AddWork(columns, plan);
 }
 
 template <typename T>
-void RunColumnLookup(const CpuExec& exec, const GroupColumn<T>& column,
-                     typename GroupPlan<T>::Column* plan, const CombinedOut<T>& combined) {
-  if (column.dim == 0) return;
-  exec.ParallelFor(
-      column.num_rows + column.num_pairs(), PositionNs(column.dim),
-      [&](int64_t begin, int64_t end) { CombinePositions(column, plan, combined, begin, end); });
+Status PlanGroupLookup(const std::vector<PairOrder>& orders, Span<const GroupColumn<T>> columns,
+                       GroupPlan<T>* plan) {
+  plan->columns.resize(orders.size());
+  for (int64_t c = 0; c < columns.size; ++c) {
+    auto& of_column = plan->columns[static_cast<size_t>(c)];
+    of_column.is_sorted = orders[static_cast<size_t>(c)].is_sorted;
+    if (of_column.is_sorted) continue;
+    FE_RETURN_IF_ERROR(GroupByRow(columns[c].row_ids, columns[c].num_rows, &of_column.by_row));
+  }
+  return AddWork(columns, plan);
 }
 
-#define FE_INSTANTIATE(T)                                                                     \
-  template Status PlanGroupLookup(const CpuExec&, Span<const GroupColumn<T>>, GroupPlan<T>*); \
-  template Status PlanGroupLookup(const std::vector<PairOrder>&, Span<const GroupColumn<T>>,  \
-                                  GroupPlan<T>*);                                             \
-  template void RunGroupLookup(const CpuExec&, Span<const GroupColumn<T>>, GroupPlan<T>*,     \
-                               Span<const CombinedOut<T>>);                                   \
-  template void RunColumnLookup(const CpuExec&, const GroupColumn<T>&,                        \
-                                typename GroupPlan<T>::Column*, const CombinedOut<T>&);
+template <typename T>
+Status RunGroupLookup(const CpuExec& exec, Span<const GroupColumn<T>> columns,
+                      const GroupPlan<T>& plan, Span<const CombinedOut<T>> combined) {
+  if (CombineColumns(exec, columns, plan, combined)) return Status();
+  // A second time, for an error that names what is wrong or with the order that the pairs have.
+  std::vector<PairOrder> orders;
+  FE_RETURN_IF_ERROR(CheckColumns(exec, columns, &orders));
+  GroupPlan<T> ordered;
+  FE_RETURN_IF_ERROR(PlanGroupLookup(orders, columns, &ordered));
+  return CombineColumns(exec, columns, ordered, combined) ? Status() : NoMemoryForSums();
+}
+
+template <typename T>
+Status RunColumnLookup(const CpuExec& exec, const GroupColumn<T>& column,
+                       const typename GroupPlan<T>::Column& plan, const CombinedOut<T>& combined) {
+  if (column.dim == 0) return Status();
+  std::atomic<bool> has_memory{true};
+  const auto combine = [&](int64_t begin, int64_t end) {
+    Buffer<double> parts;
+    if (!CombinePositions(column, plan, combined, begin, end, &parts)) has_memory = false;
+  };
+  exec.ParallelFor(column.num_rows + column.num_pairs(), PositionNs(column.dim), combine);
+  return has_memory ? Status() : NoMemoryForSums();
+}
+
+#define FE_INSTANTIATE(T)                                                                         \
+  template Status PlanGroupLookup(const CpuExec&, Span<const GroupColumn<T>>, GroupPlan<T>*);     \
+  template Status PlanGroupLookup(const std::vector<PairOrder>&, Span<const GroupColumn<T>>,      \
+                                  GroupPlan<T>*);                                                 \
+  template Status RunGroupLookup(const CpuExec&, Span<const GroupColumn<T>>, const GroupPlan<T>&, \
+                                 Span<const CombinedOut<T>>);                                     \
+  template Status RunColumnLookup(const CpuExec&, const GroupColumn<T>&,                          \
+                                  const typename GroupPlan<T>::Column&, const CombinedOut<T>&);
 FE_FOR_EACH_VALUE_TYPE(FE_INSTANTIATE)
 #undef FE_INSTANTIATE
 

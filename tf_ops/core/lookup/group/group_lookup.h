@@ -29,16 +29,14 @@ struct CombinedOut {
 template <typename T>
 struct GroupPlan {
   struct Column {
-    PairOrder order;
-    PairGroups by_row;                  // empty if the pairs are sorted
-    Buffer<ComputeType<T>> clip_scale;  // [nnz] factor of each pair; empty without max_norm
+    bool is_sorted = true;  // as far as is known
+    PairGroups by_row;      // unless the pairs are sorted
   };
   std::vector<Column> columns;
   ColumnWork work;  // the work of a column: its rows and its pairs
 };
 
-// Validates all columns and prepares their pairs. Pairs may be in any order; rows that do not
-// decrease are faster, and exactly one id in each row is fastest.
+// Checks the sizes of all columns. Rows and ids are read once, by RunGroupLookup.
 template <typename T>
 Status PlanGroupLookup(const CpuExec& exec, Span<const GroupColumn<T>> columns, GroupPlan<T>* plan);
 
@@ -49,15 +47,18 @@ Status PlanGroupLookup(const std::vector<PairOrder>& orders, Span<const GroupCol
                        GroupPlan<T>* plan);
 
 // Writes rows [0, num_rows) of each of `combined` [num_columns]. One thread writes each row, and
-// adds in input order.
+// adds as RowSums does. Fails as CheckColumns does, or if memory runs out.
+//
+// Pairs may be in any order; rows that do not decrease are faster, and exactly one id in each row
+// is fastest.
 template <typename T>
-void RunGroupLookup(const CpuExec& exec, Span<const GroupColumn<T>> columns, GroupPlan<T>* plan,
-                    Span<const CombinedOut<T>> combined);
+Status RunGroupLookup(const CpuExec& exec, Span<const GroupColumn<T>> columns,
+                      const GroupPlan<T>& plan, Span<const CombinedOut<T>> combined);
 
-// RunGroupLookup for one column of a plan.
+// RunGroupLookup for one column of a plan that was made with orders. Fails only if memory runs out.
 template <typename T>
-void RunColumnLookup(const CpuExec& exec, const GroupColumn<T>& column,
-                     typename GroupPlan<T>::Column* plan, const CombinedOut<T>& combined);
+Status RunColumnLookup(const CpuExec& exec, const GroupColumn<T>& column,
+                       const typename GroupPlan<T>::Column& plan, const CombinedOut<T>& combined);
 
 // The grouped lookup on a GPU. Plan waits for the stream once: see CheckColumns.
 template <typename T>

@@ -134,7 +134,7 @@ GroupColumn<T> PositionColumn(const GroupColumn<T>& column, IdSpan positions,
 }
 
 Status LookUpTables(const CpuExec& exec, Span<TableLookup> lookups,
-                    const std::function<void(const CpuExec& exec, int64_t table)>& use) {
+                    const std::function<Status(const CpuExec& exec, int64_t table)>& use) {
   std::vector<int64_t> sizes;
   for (const TableLookup& lookup : lookups) sizes.push_back(lookup.in.keys.size);
   return RunTasks(
@@ -144,8 +144,7 @@ Status LookUpTables(const CpuExec& exec, Span<TableLookup> lookups,
         FE_RETURN_IF_ERROR(lookup.insert
                                ? lookup.table->FindOrInsert(table_exec, lookup.in, &lookup.out)
                                : lookup.table->Find(table_exec, lookup.in, &lookup.out));
-        use(table_exec, t);
-        return Status();
+        return use(table_exec, t);
       });
 }
 

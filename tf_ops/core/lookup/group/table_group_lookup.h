@@ -62,9 +62,10 @@ struct TableLookup {
 };
 
 // Looks up keys in several tables, and calls `use` for each table while its rows are in the CPU's
-// cache. After an error in one table, the lookups of the others may have run.
+// cache. After an error in one table, the lookups of the others may have run. `use` is not called
+// for it.
 Status LookUpTables(const CpuExec& exec, Span<TableLookup> lookups,
-                    const std::function<void(const CpuExec& exec, int64_t table)>& use);
+                    const std::function<Status(const CpuExec& exec, int64_t table)>& use);
 
 }  // namespace fused_embedding
 

@@ -50,54 +50,6 @@ FE_INLINE void StoreScaled(C scale, const C* sums, int64_t width, T* out) {
   for (int64_t d = 0; d < n; ++d) Store(scale * sums[d], &out[d]);
 }
 
-// The sum of rows of kDim values, in vectors: they stay in registers while rows are added. An array
-// is loaded and stored with each addition.
-template <int64_t kDim, int64_t kVectorBytes, typename C>
-class RowSum {
- public:
-  template <typename T>
-  FE_INLINE void Add(const T* row) {
-    AddRow<false>(C{1}, row);
-  }
-  template <typename T>
-  FE_INLINE void AddScaled(C scale, const T* row) {
-    AddRow<true>(scale, row);
-  }
-
-  template <typename T>
-  FE_INLINE void StoreScaled(C scale, T* out) const {
-#pragma GCC unroll 32
-    for (int64_t v = 0; v < kNumVectors; ++v) {
-      const Vector scaled = scale * sum_[v];
-      C values[kLanes];
-      std::memcpy(values, &scaled, sizeof(scaled));
-      for (int64_t lane = 0; lane < kLanes; ++lane) Store(values[lane], &out[v * kLanes + lane]);
-    }
-  }
-
- private:
-  static constexpr int64_t kBytes = kDim * static_cast<int64_t>(sizeof(C));
-  static constexpr int64_t kUsedBytes = kBytes < kVectorBytes ? kBytes : kVectorBytes;
-  static constexpr int64_t kLanes = kUsedBytes / static_cast<int64_t>(sizeof(C));
-  static constexpr int64_t kNumVectors = kDim / kLanes;
-  typedef C Vector __attribute__((vector_size(kUsedBytes)));
-
-  template <bool kIsScaled, typename T>
-  FE_INLINE void AddRow(C scale, const T* row) {
-#pragma GCC unroll 32
-    for (int64_t v = 0; v < kNumVectors; ++v) {
-      C values[kLanes];
-      for (int64_t lane = 0; lane < kLanes; ++lane) values[lane] = Load(row[v * kLanes + lane]);
-      Vector vector;
-      std::memcpy(&vector, values, sizeof(vector));
-      if constexpr (kIsScaled) vector *= scale;
-      sum_[v] += vector;
-    }
-  }
-
-  Vector sum_[kNumVectors] = {};
-};
-
 // Sum of a[d] * b[d], in 16 partial sums: a fixed order of additions that vectorises.
 template <typename C, typename A, typename B>
 FE_INLINE C Dot(const A* a, const B* b, int64_t dim) {

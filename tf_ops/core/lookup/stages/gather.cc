@@ -16,7 +16,7 @@ constexpr int64_t kPrefetchDistance = 24;
 // kRowBytes > 0: known when compiled, so that a copy is a few vector moves; 0: table.row_bytes.
 template <int64_t kRowBytes, typename Id>
 FE_INLINE int64_t CopyRowsOf(TableView table, Span<const Id> ids, int64_t begin, int64_t end,
-                             RowsOut out) {
+                             int64_t last, RowsOut out) {
   const int64_t row_bytes = kRowBytes > 0 ? kRowBytes : table.row_bytes;
   // Negative ids are huge unsigned ones, so one comparison checks both limits.
   const auto is_valid = [&](Id id) {
@@ -27,7 +27,7 @@ FE_INLINE int64_t CopyRowsOf(TableView table, Span<const Id> ids, int64_t begin,
   constexpr int64_t kCacheLine = 64;
   const bool is_apart = row_bytes <= kCacheLine && out.stride_bytes != row_bytes;
   for (int64_t i = begin; i < end; ++i) {
-    if (i + kPrefetchDistance < end && is_valid(ids[i + kPrefetchDistance])) {
+    if (i + kPrefetchDistance < last && is_valid(ids[i + kPrefetchDistance])) {
       PrefetchRow(table.data + ids[i + kPrefetchDistance] * row_bytes, row_bytes);
       if (is_apart) __builtin_prefetch(out.data + (i + kPrefetchDistance) * out.stride_bytes, 1);
     }
@@ -42,18 +42,18 @@ FE_INLINE int64_t CopyRowsOf(TableView table, Span<const Id> ids, int64_t begin,
 
 template <typename Id>
 FE_INLINE int64_t CopyRowsOfAnySize(const TableView& table, Span<const Id> ids, int64_t begin,
-                                    int64_t end, const RowsOut& out) {
+                                    int64_t end, int64_t last, const RowsOut& out) {
   switch (table.row_bytes) {
     case 32:
-      return CopyRowsOf<32>(table, ids, begin, end, out);
+      return CopyRowsOf<32>(table, ids, begin, end, last, out);
     case 64:
-      return CopyRowsOf<64>(table, ids, begin, end, out);
+      return CopyRowsOf<64>(table, ids, begin, end, last, out);
     case 128:
-      return CopyRowsOf<128>(table, ids, begin, end, out);
+      return CopyRowsOf<128>(table, ids, begin, end, last, out);
     case 256:
-      return CopyRowsOf<256>(table, ids, begin, end, out);
+      return CopyRowsOf<256>(table, ids, begin, end, last, out);
     default:
-      return CopyRowsOf<0>(table, ids, begin, end, out);
+      return CopyRowsOf<0>(table, ids, begin, end, last, out);
   }
 }
 
@@ -69,9 +69,9 @@ Status NoSuchRow(int64_t id, int64_t position, int64_t num_rows) {
 // they wait for their line.
 template <typename Id>
 int64_t CopyRows(const TableView& table, Span<const Id> ids, int64_t begin, int64_t end,
-                 const RowsOut& out) {
+                 int64_t last, const RowsOut& out) {
   int64_t stop = begin;
-  WithSimd([&]() FE_INLINE_LAMBDA { stop = CopyRowsOfAnySize(table, ids, begin, end, out); });
+  WithSimd([&]() FE_INLINE_LAMBDA { stop = CopyRowsOfAnySize(table, ids, begin, end, last, out); });
   return stop;
 }
 
@@ -81,7 +81,7 @@ Status Gather(const CpuExec& exec, const TableView& table, Span<const Id> ids, c
   std::atomic<int64_t> first_bad{kNone};
   const int64_t row_ns = 5 + table.row_bytes / 16;
   exec.ParallelFor(ids.size, row_ns, [&](int64_t begin, int64_t end) {
-    const int64_t stop = CopyRows(table, ids, begin, end, {out, table.row_bytes});
+    const int64_t stop = CopyRows(table, ids, begin, end, end, {out, table.row_bytes});
     if (stop == end) return;
     int64_t seen = first_bad.load();
     while (stop < seen && !first_bad.compare_exchange_weak(seen, stop)) {
@@ -91,8 +91,9 @@ Status Gather(const CpuExec& exec, const TableView& table, Span<const Id> ids, c
   return NoSuchRow(ids[first_bad], first_bad, table.num_rows);
 }
 
-#define FE_INSTANTIATE(Id)                                                                       \
-  template int64_t CopyRows(const TableView&, Span<const Id>, int64_t, int64_t, const RowsOut&); \
+#define FE_INSTANTIATE(Id)                                                               \
+  template int64_t CopyRows(const TableView&, Span<const Id>, int64_t, int64_t, int64_t, \
+                            const RowsOut&);                                             \
   template Status Gather(const CpuExec&, const TableView&, Span<const Id>, char*);
 FE_INSTANTIATE(int32_t)
 FE_INSTANTIATE(int64_t)

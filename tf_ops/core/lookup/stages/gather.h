@@ -28,10 +28,11 @@ struct RowsOut {
 };
 
 // Copies row ids[i] of the table to row i of `out` for i in [begin, end). Returns the position of
-// the first id outside the table, where it stops, or `end`. Id is int32_t or int64_t.
+// the first id outside the table, where it stops, or `end`. Id is int32_t or int64_t. Rows of ids
+// up to `last` may be prefetched.
 template <typename Id>
 int64_t CopyRows(const TableView& table, Span<const Id> ids, int64_t begin, int64_t end,
-                 const RowsOut& out);
+                 int64_t last, const RowsOut& out);
 
 // Copies row ids[i] of the table to `out` + i * row_bytes. InvalidArgument names the first id
 // outside [0, num_rows); `out` is then unspecified. Id is int32_t or int64_t.

@@ -1,0 +1,168 @@
+// Combines rows of the usual dims, pair by pair: pairs are checked when they are added. These dims
+// are known when this is compiled. The fewer instructions lie between the rows of a table, the more
+// of them the processor fetches at a time.
+
+#ifndef FUSED_EMBEDDING_CORE_LOOKUP_GROUP_USUAL_ROWS_H_
+#define FUSED_EMBEDDING_CORE_LOOKUP_GROUP_USUAL_ROWS_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <type_traits>
+
+#include "tf_ops/core/lookup/group/column_rows.h"
+#include "tf_ops/core/lookup/rows/row_sum.h"
+#include "tf_ops/core/lookup/rows/row_sums.h"
+
+namespace fused_embedding {
+
+template <typename T>
+class UsualRows {
+ public:
+  using C = ComputeType<T>;
+
+  UsualRows(const GroupColumn<T>& column, Span<const int64_t> ids, const ColumnRows<T>& rows)
+      : column_(column), ids_(ids), rule_(column.rule()), rows_(rows) {}
+
+  // Rows of Half are bound by their conversion, and those of double are rare.
+  static constexpr bool kAreCompiled = std::is_same_v<T, float> || std::is_same_v<T, BFloat16>;
+
+  static bool AreOf(const GroupColumn<T>& column) {
+    constexpr int64_t kDims[] = {4, 8, 16, 24, 32, 48, 64, 96, 128};
+    const auto* end = std::end(kDims);
+    return kAreCompiled && column.max_norm < 0 && std::find(kDims, end, column.dim) != end;
+  }
+
+  // Combines rows [*row, end), from pair *next on, and moves both. Stops at a row of more than
+  // kMaxPairs pairs. Returns false if pairs are out of order, or if a row's id is not in the table.
+  bool Combine(int64_t end, int64_t* row, int64_t* next) const {
+    bool is_good = false;
+    if constexpr (kAreCompiled) {
+      WithSimd([&](auto vector_bytes) FE_INLINE_LAMBDA {
+        is_good = column_.weights.empty() ? CombineAll<false, vector_bytes()>(end, row, next)
+                                          : CombineAll<true, vector_bytes()>(end, row, next);
+      });
+    }
+    return is_good;
+  }
+
+ private:
+  // Rows in flight, as in gather.cc.
+  static constexpr int64_t kPrefetchDistance = 24;
+  // Of a row. The error of a longer sum would be that of TensorFlow's; AddUpRows has less. With
+  // weights TensorFlow adds otherwise.
+  static constexpr int64_t kMaxPairs = 4096, kMaxWeightedPairs = 128;
+
+  template <bool kHasWeights, int64_t kVectorBytes>
+  FE_INLINE bool CombineAll(int64_t end, int64_t* row, int64_t* next) const {
+    switch (column_.dim) {
+      case 4:
+        return CombineDim<4, kHasWeights, kVectorBytes>(end, row, next);
+      case 8:
+        return CombineDim<8, kHasWeights, kVectorBytes>(end, row, next);
+      case 16:
+        return CombineDim<16, kHasWeights, kVectorBytes>(end, row, next);
+      case 24:
+        return CombineDim<24, kHasWeights, kVectorBytes>(end, row, next);
+      case 32:
+        return CombineDim<32, kHasWeights, kVectorBytes>(end, row, next);
+      case 48:
+        return CombineDim<48, kHasWeights, kVectorBytes>(end, row, next);
+      case 64:
+        return CombineDim<64, kHasWeights, kVectorBytes>(end, row, next);
+      case 96:
+        return CombineDim<96, kHasWeights, kVectorBytes>(end, row, next);
+      default:
+        return CombineDim<128, kHasWeights, kVectorBytes>(end, row, next);
+    }
+  }
+
+  template <int64_t kDim, bool kHasWeights, int64_t kVectorBytes>
+  FE_INLINE bool CombineDim(int64_t end, int64_t* row, int64_t* next) const {
+    int64_t pair = *next;
+    for (; *row < end; ++*row) {
+      constexpr int64_t kMax = kHasWeights ? kMaxWeightedPairs : kMaxPairs;
+      const bool is_long = IsOf(pair + kTermsAtOnce + 1, *row);
+      if (is_long && IsOf(pair + kMax, *row)) break;
+      RowSum<kDim, kVectorBytes, C> sum;
+      RowTerms<C> terms;
+      const int64_t stop = AddUp<kHasWeights>(*row, is_long, pair, &terms, &sum);
+      if (stop < 0 || IsOfRowBefore(stop, *row)) return false;
+      pair = stop;
+      if (!kHasWeights) terms.sum = static_cast<C>(terms.count);
+      if (terms.count == 0) {
+        if (!rows_.Fill(*row)) return false;
+      } else if (kHasWeights && HasZeroDenominator(column_.combiner, terms.sum)) {
+        rows_.StoreZeros(*row);
+      } else {
+        sum.StoreScaled(RowScale(column_.combiner, terms.sum), rows_.row(*row));
+      }
+    }
+    *next = pair;
+    return true;
+  }
+
+  // Adds up the pairs of a row, `pair` being the first, in the order of AddUpRows. `is_long`: there
+  // are more than kTermsAtOnce + 1. Returns the position after them, or -1.
+  template <bool kHasWeights, typename Sum>
+  FE_INLINE int64_t AddUp(int64_t row, bool is_long, int64_t pair, RowTerms<C>* terms,
+                          Sum* sum) const {
+    Sum eight, rest;
+    while (is_long) {
+      eight = Sum();
+      for (const int64_t stop = pair + kTermsAtOnce; pair < stop; ++pair) {
+        if (!Add<kHasWeights>(pair, terms, &eight)) return -1;
+      }
+      if (!IsOf(pair + kTermsAtOnce - 1, row)) break;
+      sum->Add(eight);
+    }
+    for (; IsOf(pair, row); ++pair) {
+      if (!Add<kHasWeights>(pair, terms, &rest)) return -1;
+    }
+    if (!is_long) {
+      *sum = rest;
+      return pair;
+    }
+    rest.Add(eight);
+    sum->Add(rest);
+    return pair;
+  }
+
+  // Returns false if the pair is kept and its id is not in the table.
+  template <bool kHasWeights, typename Sum>
+  FE_INLINE bool Add(int64_t pair, RowTerms<C>* terms, Sum* sum) const {
+    if (const int64_t ahead = pair + kPrefetchDistance; ahead < ids_.size) {
+      if (IsInTable(ids_[ahead])) {
+        PrefetchRow(column_.row_of_id(ids_[ahead]), Sum::kNumValues * int64_t{sizeof(T)});
+      }
+    }
+    const int64_t id = ids_[pair];
+    const C weight = kHasWeights ? column_.weights[pair] : C{1};
+    if (!IsInTable(id) || (kHasWeights && rule_.weights && !(weight > 0))) {
+      return !rule_.Keeps(id, weight);
+    }
+    ++terms->count;
+    if (kHasWeights) terms->sum += DenominatorTerm(column_.combiner, weight);
+    sum->template Add<kHasWeights>(weight, column_.table + id * Sum::kNumValues);
+    return true;
+  }
+
+  FE_INLINE bool IsOf(int64_t pair, int64_t row) const {
+    return pair < ids_.size && column_.row_ids[pair] == row;
+  }
+  FE_INLINE bool IsOfRowBefore(int64_t pair, int64_t row) const {
+    return pair < ids_.size && column_.row_ids[pair] < row;
+  }
+  FE_INLINE bool IsInTable(int64_t id) const {
+    return static_cast<uint64_t>(id) < static_cast<uint64_t>(column_.table_rows);
+  }
+
+  const GroupColumn<T> column_;  // a copy: its fields stay in registers
+  const Span<const int64_t> ids_;
+  const PruneRule rule_;
+  const ColumnRows<T>& rows_;
+};
+
+}  // namespace fused_embedding
+
+#endif  // FUSED_EMBEDDING_CORE_LOOKUP_GROUP_USUAL_ROWS_H_

@@ -1,0 +1,49 @@
+// Sums of rows of a table, each times a factor: the results of lookups.
+//
+// Terms are added in sums of 8, the last of which takes up what is left: as many additions to the
+// whole sum as in TensorFlow's SparseSegmentSum, which begins with what is left. The error grows
+// with an eighth of their number. A sum of more than a block of terms is added block by block in
+// double precision. The order depends on the number of terms alone: neither threads nor the
+// instruction set change a bit.
+
+#ifndef FUSED_EMBEDDING_CORE_LOOKUP_ROWS_ROW_SUMS_H_
+#define FUSED_EMBEDDING_CORE_LOOKUP_ROWS_ROW_SUMS_H_
+
+#include <cstdint>
+
+#include "tf_ops/core/base/dtype.h"
+
+namespace fused_embedding {
+
+// Consecutive sums.
+template <typename T>
+struct RowSumBlock {
+  static constexpr int64_t kMaxPairs = 128;
+
+  // A sum of the pairs after those of the sum before it.
+  struct Sum {
+    T* out;  // [dim]
+    ComputeType<T> scale;
+    int32_t num_pairs;
+  };
+
+  const T* table = nullptr;
+  int64_t dim = 0;
+  const int64_t* ids = nullptr;             // [num_pairs]: pair k adds row ids[k] of the table
+  const ComputeType<T>* factors = nullptr;  // [num_pairs], or null: all 1
+  int64_t num_pairs = 0;                    // at most kMaxPairs
+  int64_t num_ahead = 0;                    // ids after them whose rows are fetched, if they exist
+  const Sum* sums = nullptr;                // [num_sums]
+  int64_t num_sums = 0;
+  bool begins_inside = false;  // the first sum continues the last one of the block before
+  bool ends_inside = false;    // the next block continues the last sum
+};
+
+// Writes the sums, each times its scale. `parts` [dim] keeps a sum that goes on in the next block;
+// not used unless one does.
+template <typename T>
+void AddUpRows(const RowSumBlock<T>& block, double* parts);
+
+}  // namespace fused_embedding
+
+#endif  // FUSED_EMBEDDING_CORE_LOOKUP_ROWS_ROW_SUMS_H_
