@@ -6,6 +6,11 @@ NVIDIA), `fe.train` and `fe.keras` train them, `fe.raw_ops` are the ops,
 `fe.compat.v1.nn` stands in for tf.compat.v1.nn; `fe.damo` is Damo-Embedding's API.
 """
 
+import fused_embedding_cli
+
+if fused_embedding_cli.is_for_doctor():  # it has to run where the imports below fail
+    fused_embedding_cli.main()
+
 from fused_embedding import (
     compat,
     contrib,
