@@ -28,6 +28,7 @@ from fused_embedding import (
 )
 from fused_embedding.acceleration.api import accelerate
 from fused_embedding.inspection.explain import explain
+from fused_embedding.inspection.program_report import report
 from fused_embedding.lookup import dispatch
 from fused_embedding.lookup.fusion_check import FusionCheck
 from fused_embedding.ops import gradients
@@ -85,6 +86,7 @@ __all__ = [
     "nn",
     "one_embedding",
     "raw_ops",
+    "report",
     "summarize_statistics",
     "train",
     "write_serving_delta",

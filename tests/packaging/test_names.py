@@ -9,7 +9,10 @@ import pytest
 import fused_embedding as fe
 
 MODULES = {
-    "": {"nn", "keras", "contrib", "get_embedding_variable", "EmbeddingVariable"},
+    "": {
+        *("nn", "keras", "contrib", "get_embedding_variable", "EmbeddingVariable"),
+        *("accelerate", "explain", "report"),
+    },
     "nn": {"fused_safe_embedding_lookup_sparse", "group_embedding_lookup"},
     "feature_column": {"embedding_column", "DenseFeatures"},
     "keras": {"layers", "optimizers", "wrap"},
