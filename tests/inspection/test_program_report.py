@@ -12,7 +12,6 @@ import tensorflow as tf
 import fused_embedding as fe
 from cases import columns as cases
 from cases.kerases import KERASES, is_keras_3
-from checking import sparse
 from fused_embedding.inspection import program_report, step_time
 from fused_embedding.inspection.explain import Explanation, Lookup
 from fused_embedding.inspection.program_tables import TableFacts
@@ -20,7 +19,6 @@ from fused_embedding.inspection.program_tables import TableFacts
 tf1 = tf.compat.v1
 EACH_KERAS = pytest.mark.parametrize("keras", KERASES.values(), ids=KERASES)
 LOOK_UP = fe.nn.fused_safe_embedding_lookup_sparse
-IDS = sparse([1, 2, 2], [0, 0, 2], 4)
 FULL_TRACE = tf1.RunOptions(trace_level=tf1.RunOptions.FULL_TRACE)
 
 
@@ -375,7 +373,7 @@ def test_the_example_of_the_documentation(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     with tf.Graph().as_default(), tf1.Session() as session:
         table = tf1.get_variable("table", [6, 3], use_resource=True)
-        loss = tf.reduce_sum(LOOK_UP(table, IDS))
+        loss = tf.reduce_sum(LOOK_UP(table, tf.sparse.from_dense([[1, 2], [3, 0]])))
         train = tf1.train.AdagradOptimizer(0.1).minimize(loss)
         session.run(tf1.global_variables_initializer())
         names = {"fe": fe, "tf": tf, "session": session, "train": train}
