@@ -126,10 +126,13 @@ def test_a_graph_alone_has_no_rows_of_an_embedding_variable(program):
 
 
 def test_a_function_has_the_tables_that_it_and_its_functions_read():
-    shapes = {"used": [6, 3], "inner": [5, 3], "branch": [4, 3], "unused": [7, 3]}
+    names = ("used", "inner", "branch", "unused", "read")
+    shapes = {name: [number, 3] for number, name in enumerate(names, 4)}
     variables = {name: tf.Variable(tf.zeros(shape), name=name) for name, shape in shapes.items()}
     table = fe.get_embedding_variable("keys", 3)
-    inner = tf.function(lambda ids: tf.gather(variables["inner"], ids))
+    inner = tf.function(
+        lambda ids: tf.gather(variables["inner"], ids) + tf.reduce_sum(variables["unused"])
+    )
 
     @tf.function
     def outer(ids):
@@ -137,14 +140,15 @@ def test_a_function_has_the_tables_that_it_and_its_functions_read():
         branch = tf.cond(
             tf.size(ids) > 100, lambda: tf.gather(variables["branch"], ids), lambda: rows[1]
         )
-        return rows[0] + branch + inner(ids) + tf.reduce_sum(variables["unused"])
+        read = tf.gather(tf.identity(variables["read"].read_value()), ids)
+        return rows[0] + branch + inner(ids) + read
 
     ids = tf.constant([1, 2], tf.int64)
     concrete = outer.get_concrete_function(ids)
     concrete(ids)
     tables = facts_of(fe.report(concrete))
-    assert tables.keys() == {"used", "inner", "branch", "keys"}
-    assert tables["used"] == TableFacts("used", "variable", 6, 3, "float32", 72)
+    assert tables.keys() == {"used", "inner", "branch", "read", "keys"}
+    assert tables["used"] == TableFacts("used", "variable", 4, 3, "float32", 48)
     assert (tables["keys"].rows, tables["keys"].statistics["misses"]) == (2, 2)
 
 
@@ -236,6 +240,7 @@ def test_slots_belong_to_the_longest_name():
         ("a", "FusedEmbeddingResourceSparseApply", "updates of tables"),
         ("a", "EmbeddingVariableApply", "updates of tables"),
         ("Adam/update_table/a/mul", "Mul", "updates of tables"),
+        ("Adam/update_table/a", "NoOp", "updates of tables"),
         ("Adam/update_table/a2/mul", "Mul", "the rest"),
         ("Adam/update_dense/mul", "Mul", "the rest"),
         ("dense/MatMul", "MatMul", "the rest"),
@@ -271,6 +276,16 @@ def advice_of(*lookups, **changed):
     table = TableFacts("t", "EmbeddingVariable", 5, 8, "float32", 9, None, STATISTICS | changed)
     explanation = Explanation([Lookup("x", path, n, why) for path, n, why in lookups])
     return [tuple(one) for one in program_report._advice(explanation, [table])]
+
+
+def test_hit_rates():
+    table = TableFacts("t", "EmbeddingVariable", 5, 8, "float32", 9, None, STATISTICS)
+    assert (table.hit_rate, table.memory_hit_rate) == (0.6, None)
+    fetched = table._replace(statistics=STATISTICS | {"cold_gets": 25})
+    assert fetched.memory_hit_rate == 0.75
+    unused = table._replace(statistics=dict.fromkeys(STATISTICS, 0))
+    assert (unused.hit_rate, unused.memory_hit_rate) == (None, None)
+    assert table._replace(statistics=None).hit_rate is None
 
 
 def test_advice():
