@@ -43,7 +43,7 @@ class Definition(NamedTuple):
 
     Attributes:
         path: Dotted, without the package: "lookup.stock_signatures.embedding_lookup".
-        kind: "class", "function", "value" or "module".
+        kind: "class", "function", "value", "module", or "optimizer": one that a function makes.
         docstring: Its docstring; None: it has none.
     """
 
@@ -81,6 +81,8 @@ def definition_of(module: str, name: str) -> Definition | None:
         The definition; None if it cannot be found.
     """
     full = f"{module}.{name}".lstrip(".")
+    if module == "keras.optimizers":
+        return Definition(MADE_ON_DEMAND[full], "optimizer", _notes().get(name))
     if full in MODULES:
         return Definition(full, "module", ast.get_docstring(_tree(full)))
     if full in MADE_ON_DEMAND:
@@ -91,6 +93,14 @@ def definition_of(module: str, name: str) -> Definition | None:
 def docstring_of_module(module: str) -> str:
     """The docstring of a public module."""
     return ast.get_docstring(_tree(module)) or ""
+
+
+def _notes() -> dict[str, str]:
+    """What the docstrings of the optimizers are made of."""
+    for node in _tree("keras.fused").body:
+        if isinstance(node, ast.Assign) and _target(node) == "_NOTES":
+            return dict(ast.literal_eval(node.value))
+    return {}
 
 
 def _module_of(full: str) -> str:

@@ -17,6 +17,7 @@ from docstring_text import with_links
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # A link whose text is the name of the file, which a reader of the site does not know.
 _NAMED_BY_FILE = re.compile(r"(?<!`)\[([\w/.-]+\.md)\]\(([^)\s]+)\)")
+_DATE = re.compile(r"(?<=\| )(\d{4})-(\d\d)-(\d\d)(?= \|)")
 _QUARTILES = re.compile(r"(?<=\| )(\d[\d.]*) \((\d[\d.]*)-(\d[\d.]*)\)(?= \|)")
 
 
@@ -96,7 +97,30 @@ def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
         title = _heading_of((source.parent / match[2].partition("#")[0]).resolve())
         return f"[{title}]({match[2]})" if title else match[0]
 
-    return replace_links(_QUARTILES.sub(_on_one_line, _NAMED_BY_FILE.sub(name, markdown)), lead)
+    named = _NAMED_BY_FILE.sub(name, markdown)
+    on_one_line = _QUARTILES.sub(r"\1&nbsp;(\2&#8209;\3)", named)
+    return replace_links(_DATE.sub(r"\1&#8209;\2&#8209;\3", on_one_line), lead)
+
+
+def on_page_content(html: str, page: Any, **kwargs: Any) -> str:
+    """Gives signatures of classes that are made on demand their public names.
+
+    Args:
+        html: Of a page.
+        page: MkDocs's.
+        **kwargs: Not read.
+
+    Returns:
+        HTML.
+    """
+    for full, path in public_names.MADE_ON_DEMAND.items():
+        module, _, name = full.rpartition(".")
+        private = path.rpartition(".")[2]
+        if page.file.src_uri == _page_of(module) and not private.startswith("fused_"):
+            span = '<span class="{}">{}</span>'
+            for kind in ("nf", "n"):
+                html = html.replace(span.format(kind, private), span.format(kind, name))
+    return html
 
 
 def _heading_of(page: pathlib.Path) -> str:
@@ -108,10 +132,6 @@ def _heading_of(page: pathlib.Path) -> str:
 def _page_of_folder(folder: pathlib.Path) -> pathlib.Path:
     inside = folder / "README.md"
     return inside if inside.exists() else folder.parent / "README.md"
-
-
-def _on_one_line(match: re.Match[str]) -> str:
-    return f"{match[1]}&nbsp;({match[2]}&#8209;{match[3]})"
 
 
 def on_post_page(output: str, page: Any, **kwargs: Any) -> str:
@@ -212,6 +232,7 @@ def _reference(module: str) -> str:
     lines = [f"# {_title(module)}", "", with_links(public_names.docstring_of_module(module)), ""]
     lines += ["| name | |", "|---|---|"]
     sections: list[str] = []
+    shown_paths: set[str] = set()
     for name, definition in sorted(found.items(), key=lambda item: _is_module(item[1])):
         full = f"{_title(module)}.{name}"
         if module == "raw_ops":
@@ -222,9 +243,12 @@ def _reference(module: str) -> str:
             lines.append(f"| [`{full}`]({definition.path}.md) | {_cell(definition.summary)} |")
         else:
             shown = name.replace("_", "_<wbr>")  # a narrow column breaks a name there
+            is_made = definition.kind == "optimizer"  # all by one function
+            full = f"fe.{definition.path.replace('fused.', '')}" if is_made else full
             link = f"[<code>{shown}</code>](#{_anchor(full)})"
             lines.append(f"| {link} | {_cell(definition.summary)} |")
-            sections += _section(full, definition)
+            sections += _section(full, definition) if definition.path not in shown_paths else []
+            shown_paths.add(definition.path)
     return "\n".join([*lines, "", *sections])
 
 

@@ -96,6 +96,8 @@ def test_pages_are_named_by_their_headings_and_figures_stay_on_one_line():
     )
     row = "| forward | 2.27 (1.96-2.58) | 6.46 |"
     assert "| 2.27&nbsp;(1.96&#8209;2.58) |" in site_hooks.on_page_markdown(row, page)
+    date = site_hooks.on_page_markdown("| [x](gpu.md) | 2026-11-20 | holds |", page)
+    assert date == "| [x](gpu.md) | 2026&#8209;11&#8209;20 | holds |"
 
 
 @pytest.mark.parametrize("module", public_names.MODULES)
@@ -105,6 +107,8 @@ def test_the_reference_shows_each_name(module):
         found = public_names.definition_of(module, name)
         if module == "raw_ops":
             assert f"](../op_reference.md#{name.lower()})" in page
+        elif found.kind == "optimizer":
+            assert f"| {found.summary} |" in page
         elif found.kind == "module":
             assert f"({found.path}.md)" in page
         else:
@@ -112,6 +116,23 @@ def test_the_reference_shows_each_name(module):
             assert (
                 f'::: fused_embedding.{found.path}\n    options:\n      heading: "{full}"' in page
             )
+
+
+def test_the_optimizers_are_shown_once():
+    page = site_hooks._reference("keras.optimizers")
+    assert page.count(":::") == 1
+    assert page.count("(#fekerasfused_optimizers)") == 6
+    assert '<a id="fekerasfused_optimizers">' in page
+
+
+def test_signatures_have_public_names():
+    page = types.SimpleNamespace(file=types.SimpleNamespace(src_uri="api/keras.layers.md"))
+    html = '<span class="nf">GroupLayer</span> <span class="nf">_Embedding</span>'
+    assert site_hooks.on_page_content(html, page) == (
+        '<span class="nf">EmbeddingGroup</span> <span class="nf">Embedding</span>'
+    )
+    page.file.src_uri = "api/train.md"
+    assert site_hooks.on_page_content(html, page) == html
 
 
 def test_the_tab_of_the_reference_has_each_module():
