@@ -5,6 +5,8 @@ import re
 
 _EXAMPLE = re.compile(r"(?:\A|\n\n)(>>> .*?)(?=\n\n|\Z)", re.DOTALL)
 _PAGE = re.compile(r"`?docs/([\w/]+)\.md(#[\w-]+)?`?")
+# A description that begins with a comparison: Markdown would make it a quotation.
+_COMPARISON = re.compile(r"^( +\*{0,2}\w+: )(>=? )", re.MULTILINE)
 _DOCS = pathlib.Path(__file__).resolve().parent.parent / "docs"
 
 
@@ -32,7 +34,8 @@ def as_shown(docstring: str) -> str:
     Returns:
         Markdown, still in Google's sections.
     """
-    return _EXAMPLE.sub(lambda match: _section(match[1]), with_links(docstring))
+    text = _COMPARISON.sub(r"\1\\\2", with_links(docstring))
+    return _EXAMPLE.sub(lambda match: _section(match[1]), text)
 
 
 def _link(match: re.Match[str]) -> str:

@@ -148,11 +148,11 @@ def test_the_tab_of_the_reference_has_each_module():
 
 def test_docstrings_as_shown():
     text = (
-        "Does a. docs/training.md#layers, docs/nowhere.md.\n\nArgs:\n    a: B.\n\n"
+        "Does a. docs/training.md#layers, docs/nowhere.md.\n\nArgs:\n    a: >= 0.\n\n"
         ">>> a(1)\n...  2\n3"
     )
     assert docstring_text.as_shown(text) == (
-        "Does a. [training](../training.md#layers), docs/nowhere.md.\n\nArgs:\n    a: B.\n\n"
+        "Does a. [training](../training.md#layers), docs/nowhere.md.\n\nArgs:\n    a: \\>= 0.\n\n"
         "Examples:\n    >>> a(1)\n    ...  2\n    3"
     )
 
