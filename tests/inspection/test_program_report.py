@@ -12,7 +12,7 @@ import tensorflow as tf
 import fused_embedding as fe
 from cases import columns as cases
 from cases.kerases import KERASES, is_keras_3
-from fused_embedding.inspection import program_report, step_time
+from fused_embedding.inspection import program_report, report_page, step_time
 from fused_embedding.inspection.explain import Explanation, Lookup
 from fused_embedding.inspection.program_tables import TableFacts
 
@@ -379,6 +379,14 @@ def test_example_of_the_docstring():
     results = doctest.testmod(program_report, extraglobs={"fe": fe})
     assert results.attempted
     assert not results.failed
+
+
+def test_parts_of_a_bar_are_side_by_side():
+    svg = report_page.bars("title", [report_page.Bar("a", (1.0, 3.0), "4")])
+    rects = re.findall(r'<rect x="([\d.]+)" y="\d+" width="([\d.]+)"', svg)
+    (first, width), (second, rest) = [tuple(map(float, rect)) for rect in rects]
+    assert (second, rest) == (first + width, 3 * width)
+    assert svg.index(f'x="{second + rest + 6:.1f}"') < svg.index(">4</text>")
 
 
 def test_the_example_of_the_documentation(tmp_path, monkeypatch, capsys):

@@ -131,6 +131,9 @@ def test_signatures_have_public_names():
     assert site_hooks.on_page_content(html, page) == (
         '<span class="nf">EmbeddingGroup</span> <span class="nf">Embedding</span>'
     )
+    page.file.src_uri = "api/keras.optimizers.md"
+    function = '<span class="nf">fused_optimizers</span>'
+    assert site_hooks.on_page_content(function, page) == function
     page.file.src_uri = "api/train.md"
     assert site_hooks.on_page_content(html, page) == html
 

@@ -273,10 +273,9 @@ def test_the_trial_of_huge_pages_agrees_with_the_system():
     modes = pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled")
     if not modes.exists() or "[never]" in modes.read_text():
         pytest.skip("this system has no transparent huge pages")
-    advice, collapse = doctor.try_huge_pages()
-    assert advice
     version = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))
-    assert collapse == (version >= (6, 1))
+    tried = {doctor.try_huge_pages() for _ in range(8)}  # memory lies elsewhere each time
+    assert tried == {(True, version >= (6, 1))}
 
 
 def test_gpu(package):
