@@ -18,10 +18,10 @@ _STYLE = """
 :root { color-scheme: light dark; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; overflow-wrap: anywhere; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; min-width: max-content; }
 th, td { padding: .25rem .9rem .25rem 0; text-align: left; border-bottom: 1px solid #8884; }
 td.n, th.n { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
-svg { width: 100%; height: auto; max-width: 56rem; display: block; margin: .8rem 0; }
+svg { width: 100%; min-width: 42rem; max-width: 56rem; display: block; margin: .8rem 0; }
 svg text { font: 12px system-ui, sans-serif; fill: currentColor; }
 dt { font-weight: 600; margin-top: .7rem; } dd { margin-left: 1.2rem; }
 .key { margin-right: 1.2rem; white-space: nowrap; }
@@ -139,7 +139,7 @@ def bars(title: str, lines: Sequence[Bar], limit: float | None = None) -> str:
         limit: The value of a full bar; None: the largest sum.
 
     Returns:
-        An `<svg>` element.
+        An `<svg>` element, in one that scrolls on a small screen.
     """
     height, left, width = 22, 250, 520
     full = limit or max((sum(line.values) for line in lines), default=0) or 1.0
@@ -161,7 +161,7 @@ def bars(title: str, lines: Sequence[Bar], limit: float | None = None) -> str:
         parts.append(f'<text x="{x + 6:.1f}" y="{y + 15}">{html.escape(line.text)}</text>')
     size = f"0 0 {left + width + 90} {len(lines) * height}"
     label = f'role="img" aria-label="{html.escape(title)}"'
-    return f'<svg viewBox="{size}" {label}>{"".join(parts)}</svg>'
+    return f'<div class="wide"><svg viewBox="{size}" {label}>{"".join(parts)}</svg></div>'
 
 
 def _legend(names: Sequence[str]) -> str:
