@@ -93,9 +93,10 @@ def is_for_doctor() -> bool:
     Python imports the package before the package's `__main__`, and the doctor has to run where the
     package cannot be imported. The console script needs no such question.
     """
-    arguments = sys.argv[1:]
-    module = sys.orig_argv[-len(arguments) - 1].removeprefix("-m")
-    return sys.argv[0] == "-m" and arguments[:1] == ["doctor"] and module == "fused_embedding"
+    if sys.argv[:2] != ["-m", "doctor"]:
+        return False
+    before = sys.orig_argv[: len(sys.orig_argv) - len(sys.argv) + 1]
+    return before[-1:] in (["fused_embedding"], ["-mfused_embedding"])
 
 
 def _run(name: str, arguments: Sequence[str]) -> int:

@@ -6,10 +6,13 @@ NVIDIA), `fe.train` and `fe.keras` train them, `fe.raw_ops` are the ops,
 `fe.compat.v1.nn` stands in for tf.compat.v1.nn; `fe.damo` is Damo-Embedding's API.
 """
 
-import fused_embedding_cli
+import sys
 
-if fused_embedding_cli.is_for_doctor():  # it has to run where the imports below fail
-    fused_embedding_cli.main()
+if getattr(sys, "argv", [])[:2] == ["-m", "doctor"]:  # it has to run where the imports below fail
+    import fused_embedding_cli
+
+    if fused_embedding_cli.is_for_doctor():
+        fused_embedding_cli.main()
 
 from fused_embedding import (
     compat,
@@ -99,4 +102,4 @@ def __dir__() -> list[str]:
 
 moved.install()
 
-del dispatch, gradients, moved  # imported for their registrations
+del dispatch, gradients, moved, sys  # imported for their registrations

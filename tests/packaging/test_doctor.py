@@ -79,6 +79,8 @@ def test_a_library_for_another_tensorflow_is_said_by_the_module_too(tmp_path):
         (["doctor.py", "doctor"], ["python", "doctor.py", "doctor"], False),
         (["-m"], ["python", "-m", "fused_embedding"], False),
         ([""], ["python"], False),
+        ([], [], False),  # an interpreter inside another program
+        (["-m", "doctor"], [], False),
     ],
 )
 def test_the_package_knows_who_imports_it(monkeypatch, argv, original, is_for_it):
