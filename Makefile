@@ -22,12 +22,13 @@ SUMMARY := true
 endif
 STAGE := @$(PYTHON) tools/stage.py
 
-.PHONY: help demo bench test test-oldest lint wheel bazel sanitize cuda gpu qemu portable ci build core-tests clean
+.PHONY: help demo bench test test-oldest lint docs wheel bazel sanitize cuda gpu qemu portable ci build core-tests clean
 
 help:
 	@echo "make demo [DATA=train.tsv]           trains stock, do_fusion=True and fe.accelerate() on the same rows"
 	@echo "make demo ARGS=--embedding-variable  trains tables without a vocabulary on them"
 	@echo "make test | test-oldest | sanitize | cuda | qemu | lint     checks; make ci is all of them"
+	@echo "make docs                                            the site, in build/site"
 	@echo "make bench [ARGS=--workload=W1]      measures, if nothing else does and the machine is fit to"
 	@echo "make gpu                             tests and measures the CUDA core on this GPU, without TensorFlow"
 	@echo "make wheel | bazel | portable                        builds dist/*.whl"
@@ -77,6 +78,14 @@ qemu: build core-tests
 lint: .venv/.done
 	@tools/lint.sh $(BIN)
 	@$(SUMMARY)
+
+.venv-docs/.done: tools/docs_requirements.txt
+	$(STAGE) setup-docs env PYTHON=$(PYTHON) tools/make_venv.sh .venv-docs tools/docs_requirements.txt 14
+
+# Not a part of `make ci`: lint checks what a page could break. Asks nothing of a network once .venv-docs is there.
+docs: .venv-docs/.done
+	$(STAGE) docs env PATH="$(CURDIR)/.venv-docs/bin:$$PATH" tools/docs.sh .venv-docs/bin
+	@echo build/site/index.html
 
 wheel: .venv/.done
 	@rm -f dist/*.whl

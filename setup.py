@@ -103,7 +103,7 @@ setup(
     python_requires=">=3.10",
     package_dir={"": "python"},
     packages=find_packages("python"),
-    py_modules=["fused_embedding_cli"],
+    py_modules=["fused_embedding_cli", "fused_embedding_doctor"],
     entry_points={"console_scripts": ["fused-embedding = fused_embedding_cli:main"]},
     package_data={"fused_embedding": ["py.typed"]},
     ext_modules=[Extension("fused_embedding._ops", sources=[])],

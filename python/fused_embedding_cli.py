@@ -50,6 +50,12 @@ _COMMANDS = {
         "CHECKPOINT [--report=FILE.png|FILE.html]",
         "list what the tables of a checkpoint hold, and check every byte of them",
     ),
+    "doctor": _Command(
+        "fused_embedding_doctor",
+        "[--json]",
+        "say what this installation has and lacks, and what to do",
+        has_flags=False,
+    ),
     "advise": _Command(
         "fused_embedding.inspection.advise_command",
         "IDS|CHECKPOINT [--plot=FILE.png]",
@@ -79,6 +85,18 @@ def main(argv: Sequence[str] | None = None) -> None:
             "fused-embedding --help says what each does"
         )
     sys.exit(_run(name, argv[2:]))
+
+
+def is_for_doctor() -> bool:
+    """Whether this process is `python -m fused_embedding doctor`, and its module is looked for.
+
+    Python imports the package before the package's `__main__`, and the doctor has to run where the
+    package cannot be imported. The console script needs no such question.
+    """
+    if sys.argv[:2] != ["-m", "doctor"]:
+        return False
+    before = sys.orig_argv[: len(sys.orig_argv) - len(sys.argv) + 1]
+    return before[-1:] in (["fused_embedding"], ["-mfused_embedding"])
 
 
 def _run(name: str, arguments: Sequence[str]) -> int:

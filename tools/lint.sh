@@ -9,7 +9,7 @@ stage() {
 stage clang-format "$bin/clang-format" --dry-run -Werror $(git ls-files '*.h' '*.cc')
 stage ruff-check "$bin/ruff" check .
 stage ruff-format "$bin/ruff" format --check .
-stage mypy-package "$bin/mypy" -p fused_embedding -m fused_embedding_cli
+stage mypy-package "$bin/mypy" -p fused_embedding -m fused_embedding_cli -m fused_embedding_doctor
 stage mypy-tools "$bin/mypy" tools
 stage mypy-benchmarks "$bin/mypy" -p benchmarks
 stage function-size-cpp "$bin/lizard" -L 60 -a 6 -C 12 -w tf_ops

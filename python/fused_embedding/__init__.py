@@ -6,6 +6,14 @@ NVIDIA), `fe.train` and `fe.keras` train them, `fe.raw_ops` are the ops,
 `fe.compat.v1.nn` stands in for tf.compat.v1.nn; `fe.damo` is Damo-Embedding's API.
 """
 
+import sys
+
+if getattr(sys, "argv", [])[:2] == ["-m", "doctor"]:  # it has to run where the imports below fail
+    import fused_embedding_cli
+
+    if fused_embedding_cli.is_for_doctor():
+        fused_embedding_cli.main()
+
 from fused_embedding import (
     compat,
     contrib,
@@ -23,6 +31,7 @@ from fused_embedding import (
 )
 from fused_embedding.acceleration.api import accelerate
 from fused_embedding.inspection.explain import explain
+from fused_embedding.inspection.program_report import report
 from fused_embedding.lookup import dispatch
 from fused_embedding.lookup.fusion_check import FusionCheck
 from fused_embedding.ops import gradients
@@ -80,6 +89,7 @@ __all__ = [
     "nn",
     "one_embedding",
     "raw_ops",
+    "report",
     "summarize_statistics",
     "train",
     "write_serving_delta",
@@ -92,4 +102,4 @@ def __dir__() -> list[str]:
 
 moved.install()
 
-del dispatch, gradients, moved  # imported for their registrations
+del dispatch, gradients, moved, sys  # imported for their registrations

@@ -248,6 +248,7 @@ def test_examples_of_the_docstrings(name):
 
 def test_the_example_of_the_documentation():
     page = (pathlib.Path(__file__).parents[2] / "docs/inspection.md").read_text()
+    page = page[page.index("## While it trains") :]
     (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     namespace = {"fe": fe}
     exec(compile(example, "docs/inspection.md", "exec"), namespace)

@@ -7,9 +7,13 @@ import types
 import pytest
 
 import fused_embedding as fe
+import public_names
 
 MODULES = {
-    "": {"nn", "keras", "contrib", "get_embedding_variable", "EmbeddingVariable"},
+    "": {
+        *("nn", "keras", "contrib", "get_embedding_variable", "EmbeddingVariable"),
+        *("accelerate", "explain", "report"),
+    },
     "nn": {"fused_safe_embedding_lookup_sparse", "group_embedding_lookup"},
     "feature_column": {"embedding_column", "DenseFeatures"},
     "keras": {"layers", "optimizers", "wrap"},
@@ -46,6 +50,15 @@ def test_dir_shows_the_public_names_alone(name):
             assert path in MODULES, f"{one} is a module, but no public one"
     if name.startswith("keras."):
         assert set(shown) == MODULES[name]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_api_reference_has_the_public_names(name):
+    assert public_names.names_of(name) == dir(_module(name))
+
+
+def test_the_api_reference_has_the_public_modules():
+    assert set(public_names.MODULES) == set(MODULES)
 
 
 def test_every_public_module_is_listed():

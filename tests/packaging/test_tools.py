@@ -29,6 +29,8 @@ VIOLATIONS = {
     ),
     "tests/oracle/a.py": ("import tensorflow as tf\n", "1: an oracle imports only numpy"),
     "tf_ops/ops/a_op.cc": ("", "tests/ops/test_a.py: missing, but tf_ops/ops/a_op.cc exists"),
+    "docs/a.md": ("`[x](c.md)` [x](b.md)\n", "docs/a.md: the link to b.md is dead: there is no"),
+    "benchmarks/README.md": ("# A b\n[x](#a-b) [x](#a)\n", "to #a is dead: no heading there has"),
     "python/a.py": ("\n" * 501, "501 lines, split it"),
     "python/CamelCase.py": ("", "has a snake_case name"),
     "tests/ops/lookup.py": (PYTHON_TEST, "must be named tests/**/test_NAME.py"),

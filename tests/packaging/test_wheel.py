@@ -51,6 +51,7 @@ def test_name_says_version_tensorflow_and_platform(wheel):
 
 def test_holds_every_python_file_and_the_library(wheel):
     want = {"fused_embedding/_ops.so", "fused_embedding/py.typed", "fused_embedding_cli.py"}
+    want.add("fused_embedding_doctor.py")
     rocksdb = PACKAGE / "_cold_store_rocksdb.so"
     want |= {f"fused_embedding/{rocksdb.name}"} if rocksdb.exists() else set()
     sources = PACKAGE.rglob("*.py")

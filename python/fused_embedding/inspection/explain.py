@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from fused_embedding.columns.fused_column import is_embedding_column, version_of
 from fused_embedding.columns.keyed_column import categorical_column_of_table
+from fused_embedding.inspection.model_lookups import is_model, layer_lookups, layers_of
 from fused_embedding.inspection.update_share import UpdateShare, update_share
 from fused_embedding.lookup.fusion_check import FusionCheck
 from fused_embedding.ops.disabled import is_disabled, why_disabled
@@ -64,16 +65,20 @@ class Explanation(list[Lookup]):
         self.update_share: UpdateShare | None = None
 
     def __str__(self) -> str:
-        rows = [("lookup", "path", "columns", "why")]
-        rows += [(o.name, o.path, str(o.num_columns), o.why) for o in self]
-        widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        lines = lines if self else ["no sparse embedding lookup was found"]
+        lines = [self.table()]
         for op, count in self.stock_updates.items():
             lines.append(f"{count} sparse updates by {op}, one each: {_ONE_OP}")
         if self.update_share is not None:
             lines.append(str(self.update_share))
         return "\n".join(lines)
+
+    def table(self) -> str:
+        """The lookups alone, a line each."""
+        rows = [("lookup", "path", "columns", "why")]
+        rows += [(o.name, o.path, str(o.num_columns), o.why) for o in self]
+        widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        return "\n".join(lines) if self else "no sparse embedding lookup was found"
 
 
 def explain(graph_or_columns: Any, *, run_metadata: Any = None) -> Explanation:
@@ -81,10 +86,11 @@ def explain(graph_or_columns: Any, *, run_metadata: Any = None) -> Explanation:
 
     For a graph it lists the lookups in it; a function is listed once, however often it is called.
     For columns it lists the path that each column requests, because their tables do not exist yet.
+    For a Keras model it lists the embedding layers, and the columns of `DenseFeatures`.
 
     Args:
         graph_or_columns: A tf.Graph, GraphDef or concrete function, an embedding column, a list of
-            columns, or a Keras 2 model with `DenseFeatures`.
+            columns, or a Keras model.
         run_metadata: A tf.compat.v1.RunMetadata of a training step that `session.run` traced: adds
             the share of its kernels' time that updates by stock's v1 optimizers take.
 
@@ -104,19 +110,37 @@ def explain(graph_or_columns: Any, *, run_metadata: Any = None) -> Explanation:
     lookup  path  columns  why
     user    v3    1        one op can do it
     """
-    definition = _graph_def(graph_or_columns)
-    if definition is not None:
-        bodies = list(_bodies(definition))
-        explanation = Explanation(_lookups(bodies), _stock_updates(bodies))
-    else:
-        explanation = Explanation(_of_columns(_columns(graph_or_columns)))
+    explanation = explanation_of(graph_or_columns)
     if run_metadata is not None:
         explanation.update_share = update_share(run_metadata)
     print(explanation)
     return explanation
 
 
-def _graph_def(value: Any) -> tf.compat.v1.GraphDef | None:
+def explanation_of(graph_or_columns: Any) -> Explanation:
+    """What `explain` prints, without a trace.
+
+    Args:
+        graph_or_columns: As for `explain`.
+
+    Returns:
+        The Explanation.
+
+    Raises:
+        TypeError: If `graph_or_columns` is something else.
+    """
+    definition = graph_def_of(graph_or_columns)
+    if definition is not None:
+        bodies = list(_bodies(definition))
+        return Explanation(_lookups(bodies), _stock_updates(bodies))
+    of_layers: Iterable[Lookup] = ()
+    if is_model(graph_or_columns):
+        of_layers = (Lookup(*lookup) for lookup in layer_lookups(graph_or_columns))
+    return Explanation([*_of_columns(_columns(graph_or_columns)), *of_layers])
+
+
+def graph_def_of(value: Any) -> tf.compat.v1.GraphDef | None:
+    """The GraphDef of a graph or concrete function; None for what is no graph."""
     value = getattr(value, "graph", value)  # of a concrete function
     if isinstance(value, tf.compat.v1.GraphDef):
         return value
@@ -124,8 +148,8 @@ def _graph_def(value: Any) -> tf.compat.v1.GraphDef | None:
 
 
 def _columns(value: Any) -> list[Any]:
-    if isinstance(value, tf.Module):  # a Keras 2 layer or model
-        layers = [value, *value.submodules]
+    if is_model(value):
+        layers = layers_of(value)
         of_layers = (getattr(layer, "_feature_columns", None) or () for layer in layers)
         return list(itertools.chain.from_iterable(of_layers))
     columns = [value] if _is_column(value) else value
@@ -134,7 +158,7 @@ def _columns(value: Any) -> list[Any]:
     if not isinstance(columns, Iterable) or isinstance(columns, str | bytes):
         raise TypeError(
             "graph_or_columns must be a tf.Graph, a GraphDef, a concrete function, feature columns "
-            f"or a Keras 2 model, got {type(value)}; a tf.function has get_concrete_function"
+            f"or a Keras model, got {type(value)}; a tf.function has get_concrete_function"
         )
     columns = list(columns)
     if not all(map(_is_column, columns)):

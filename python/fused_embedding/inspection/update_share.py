@@ -44,6 +44,24 @@ def update_share(run_metadata: Any) -> UpdateShare:
         TypeError: If it is something else.
         ValueError: If it has no kernels.
     """
+    kernels = traced_kernels(run_metadata)
+    of_updates = (us for name, op, us in kernels if _UPDATE.search(name) and not _is_ours(op))
+    return UpdateShare(sum(of_updates), sum(us for _, _, us in kernels))
+
+
+def traced_kernels(run_metadata: Any) -> list[tuple[str, str, int]]:
+    """Name, op and microseconds of each kernel of a traced step.
+
+    Args:
+        run_metadata: A tf.compat.v1.RunMetadata that `session.run` filled.
+
+    Returns:
+        At least one kernel.
+
+    Raises:
+        TypeError: If it is something else.
+        ValueError: If it has no kernels.
+    """
     if not isinstance(run_metadata, tf.compat.v1.RunMetadata):
         raise TypeError(
             f"run_metadata must be a tf.compat.v1.RunMetadata, got {type(run_metadata)}; "
@@ -55,12 +73,10 @@ def update_share(run_metadata: Any) -> UpdateShare:
             "run_metadata has no kernels, but those of a traced step are added up; call session.run"
             " with options=tf.compat.v1.RunOptions(trace_level=tf.compat.v1.RunOptions.FULL_TRACE)"
         )
-    of_updates = (us for name, op, us in kernels if _UPDATE.search(name) and not _is_ours(op))
-    return UpdateShare(sum(of_updates), sum(us for _, _, us in kernels))
+    return kernels
 
 
 def _kernels(run_metadata: Any) -> Iterator[tuple[str, str, int]]:
-    """Name, op and microseconds of each."""
     for device in run_metadata.step_stats.dev_stats:
         if not _COPIES.search(device.device):
             for node in device.node_stats:

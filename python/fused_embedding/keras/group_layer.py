@@ -114,6 +114,11 @@ class GroupLayer:
         self.sublayers = list(distinct.values())
         self._features = _Features(layers)
 
+    @property
+    def num_features(self) -> int:
+        """How many features the group has."""
+        return len(self._features.of_name)
+
     def build(self, input_shape: Any = None) -> None:
         """Makes the weights of the layers that have none yet.
 

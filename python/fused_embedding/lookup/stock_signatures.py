@@ -22,8 +22,8 @@ from fused_embedding.ops.tracing import traced_as_written
 from fused_embedding.variable.embedding_variable import EmbeddingVariable
 from fused_embedding.variable.partitions import PartitionedEmbeddingVariable
 
-# Reason -> number of lookups in this process that stock TensorFlow did for it.
 handed_to_stock: collections.Counter[str] = collections.Counter()
+"""Number of lookups in this process that stock TensorFlow did, by the reason."""
 
 
 def _or_stock(fused: Callable[[], tf.Tensor], stock: Callable[[], tf.Tensor]) -> tf.Tensor:

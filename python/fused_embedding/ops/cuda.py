@@ -67,11 +67,17 @@ def _obstacle(library: pathlib.Path, driver_version: int | None) -> str | None:
 
 
 _loaded: list[pathlib.Path] = []
+_obstacles: list[str] = []  # why not, of the last attempt
 
 
 def has_kernels() -> bool:
     """Whether the ops have kernels for GPUs in this process."""
     return bool(_loaded)
+
+
+def why_no_kernels() -> str | None:
+    """Why the ops have no kernels for GPUs in this process, and what to do; None: not known."""
+    return None if has_kernels() or not _obstacles else _obstacles[-1]
 
 
 def load_kernels(library: pathlib.Path) -> None:
@@ -81,6 +87,7 @@ def load_kernels(library: pathlib.Path) -> None:
         library: `_ops_cuda.so`, whether it is there or not.
     """
     if not tf.sysconfig.get_build_info().get("is_cuda_build"):
+        _obstacles.append("this TensorFlow was built without CUDA; install tensorflow[and-cuda]")
         return
     driver_version = _driver_version()
     obstacle = _obstacle(library, driver_version)
@@ -90,5 +97,7 @@ def load_kernels(library: pathlib.Path) -> None:
             _loaded.append(library)
         except tf.errors.NotFoundError as error:
             obstacle = f"{error.message}; build it again"
+    if obstacle is not None:
+        _obstacles.append(obstacle)
     if obstacle is not None and driver_version is not None:
         logging.warning("fused_embedding's ops will not use GPUs, only the CPU: %s", obstacle)

@@ -17,8 +17,9 @@ from fused_embedding.variable.options import (
 )
 from fused_embedding.variable.partitions import PartitionedEmbeddingVariable
 
-# Collection of all EmbeddingVariables of a graph, as in DeepRec.
 EMBEDDING_VARIABLES = "embedding_variables"
+"""Name of the collection with all EmbeddingVariables of a graph, as in DeepRec."""
+
 PARTITION_STRATEGIES = ("hash", "mod_ev")
 # The number of rows passed to partitioners: a table has none, and must not look small.
 _ROWS_FOR_PARTITIONERS = 2**62

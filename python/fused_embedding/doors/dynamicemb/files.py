@@ -295,6 +295,7 @@ def _read(
     return joined
 
 
-# DynamicEmb's names.
 DynamicEmbDump = dump
+"""DynamicEmb's name of `dump`."""
 DynamicEmbLoad = load
+"""DynamicEmb's name of `load`."""
