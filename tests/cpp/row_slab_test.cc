@@ -1,5 +1,9 @@
 #include "tf_ops/core/table/row_slab.h"
 
+#include <cstdio>
+#include <fstream>
+#include <string>
+
 #include "tests/cpp/core_testing.h"
 
 namespace fused_embedding {
@@ -85,6 +89,59 @@ TEST(RowSlabTest, TheLastOfExpectedRowsAreOnSmallPages) {
     AddRow(&slab, num_rows, 'a');  // others than were expected may come
     EXPECT_EQ(slab.memory_bytes(), (num_rows + 1) * 4096);
   }
+}
+
+// The bytes on huge pages of the mapping that has this address.
+int64_t HugeBytesAround(const char* address) {
+  std::ifstream mappings("/proc/self/smaps");
+  const auto sought = reinterpret_cast<uintptr_t>(address);
+  bool is_here = false;
+  for (std::string line; std::getline(mappings, line);) {
+    unsigned long begin = 0, end = 0, kilobytes = 0;  // NOLINT(google-runtime-int): sscanf's
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2) {
+      is_here = begin <= sought && sought < end;
+    } else if (is_here && std::sscanf(line.c_str(), "AnonHugePages: %lu kB", &kilobytes) == 1) {
+      return static_cast<int64_t>(kilobytes) * 1024;
+    }
+  }
+  return 0;
+}
+
+// Whether this system moves pages when it is asked to.
+bool MovesPages() {
+  PageMemory memory;
+  const int64_t bytes = 2 * PageMemory::kHugePage;
+  if (!PageMemory::Allocate(bytes, 0, 0, &memory).ok()) return false;
+  std::memset(memory.data(), 1, static_cast<size_t>(bytes));
+  memory.MoveToHugePages(0, PageMemory::kHugePage);
+  return HugeBytesAround(memory.data()) >= PageMemory::kHugePage;
+}
+
+TEST(RowSlabTest, TheFirstRowsMoveToAHugePageOnceTheyFillIt) {
+  if (!MovesPages()) GTEST_SKIP() << "this system does not move pages to huge ones";
+  RowSlab slab(1024);
+  constexpr int64_t kPageRows = PageMemory::kHugePage / 1024;
+  for (int64_t i = 0; i < kPageRows; ++i) AddRow(&slab, i, static_cast<char>(i));
+  EXPECT_EQ(HugeBytesAround(slab.row(0)), 0);
+  const char* const first = slab.row(0);
+  AddRow(&slab, kPageRows, 'a');
+  EXPECT_EQ(slab.row(0), first);
+  EXPECT_GE(HugeBytesAround(first), PageMemory::kHugePage);
+  for (int64_t i = 0; i < kPageRows; ++i) {
+    ASSERT_EQ(slab.header(i)->key, i);
+    ASSERT_EQ(slab.row(i)[1023], static_cast<char>(i));
+  }
+  ASSERT_TRUE(
+      IsOk(slab.Resize(2048, [](const char* from, char* to) { std::memcpy(to, from, 1024); })));
+  EXPECT_GE(HugeBytesAround(slab.row(0)), 2 * PageMemory::kHugePage);
+  EXPECT_EQ(slab.row(7)[1023], 7);
+}
+
+TEST(RowSlabTest, FirstRowsBeyondTheExpectedStayOnSmallPages) {
+  RowSlab slab(1024);
+  slab.ExpectRows(1000);
+  for (int64_t i = 0; i < 5000; ++i) AddRow(&slab, i, static_cast<char>(i));
+  EXPECT_EQ(HugeBytesAround(slab.row(0)), 0);
 }
 
 TEST(RowSlabTest, TooManyRowsAreResourceExhausted) {

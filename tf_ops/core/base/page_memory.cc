@@ -9,6 +9,7 @@ namespace fused_embedding {
 namespace {
 
 constexpr int64_t kCacheLine = 64;
+constexpr int kCollapse = 25;  // MADV_COLLAPSE of Linux 6.1; older headers lack it
 
 int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -65,6 +66,15 @@ Status PageMemory::Allocate(int64_t bytes, int64_t huge_begin, int64_t huge_end,
 #endif
   *memory = std::move(block);
   return Status();
+}
+
+void PageMemory::MoveToHugePages(int64_t begin, int64_t end) const {
+#if defined(MADV_HUGEPAGE)
+  const size_t bytes = static_cast<size_t>(end - begin);
+  if (madvise(data_ + begin, bytes, MADV_HUGEPAGE) != 0) return;
+  // Where the system does not know this advice, its background thread follows the first one.
+  madvise(data_ + begin, bytes, kCollapse);
+#endif
 }
 
 }  // namespace fused_embedding

@@ -40,7 +40,15 @@ Status RowSlab::Reserve(int64_t num_rows) {
                              " rows; use more shards");
   }
   while (capacity() < needed) FE_RETURN_IF_ERROR(AddChunk());
+  MoveFirstRows();
   return Status();
+}
+
+void RowSlab::MoveFirstRows() {
+  const bool stays_large = expected_rows_ < 0 || expected_rows_ * row_bytes_ >= kSmallBytes;
+  if (are_first_rows_moved_ || num_rows_ * row_bytes_ < kSmallBytes || !stays_large) return;
+  chunks_[0].MoveToHugePages(0, kSmallBytes);
+  are_first_rows_moved_ = true;
 }
 
 Status RowSlab::AddChunk() {

@@ -58,6 +58,7 @@ class RowSlab {
       *resized.header(number) = *header(number);
       if (IsAlive(number)) copy(row(number), resized.row(number));
     }
+    resized.MoveFirstRows();
     *this = std::move(resized);
     return Status();
   }
@@ -66,6 +67,8 @@ class RowSlab {
   // Number of rows that the chunks have room for.
   int64_t capacity() const { return static_cast<int64_t>(chunks_.size()) << chunk_shift_; }
   Status AddChunk();
+  // Once rows fill the first huge page, moves them from small pages onto it.
+  void MoveFirstRows();
 
   int64_t row_bytes_;
   int chunk_shift_ = 0;  // log2 of the rows of a chunk
@@ -75,6 +78,7 @@ class RowSlab {
   int64_t num_free_ = 0;
   int64_t expected_rows_ = -1;  // or any number
   int64_t free_row_ = -1;       // the dead row to reuse next; its key is the number of the next one
+  bool are_first_rows_moved_ = false;
 };
 
 }  // namespace fused_embedding
