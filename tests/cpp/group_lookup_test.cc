@@ -213,6 +213,96 @@ TEST(CheckColumns, NamesWhatIsWrong) {
   EXPECT_TRUE(IsInvalid(short_weights.Check(), {"one weight for each of the 2 ids, got 1"}));
 }
 
+// Rows of as many ids, and the status and result of looking them up.
+struct LongColumn {
+  LongColumn(int64_t dim, int64_t pairs_in_row, bool is_weighted)
+      : num_rows(kNumPairs / pairs_in_row), table(4 * dim) {
+    for (int64_t i = 0; i < kNumPairs; ++i) {
+      ids[i] = i % 4;
+      row_ids[i] = i / pairs_in_row;
+    }
+    if (is_weighted) column.weights = ones.view();
+    for (int64_t i = 0; i < 4 * dim; ++i) table[i] = static_cast<float>(i);
+    column.ids = ids.view();
+    column.row_ids = {row_ids.data(), kNumPairs};
+    column.table = table.data();
+    column.num_rows = num_rows;
+    column.table_rows = 4;
+    column.dim = dim;
+    column.combiner = Combiner::kSum;
+  }
+
+  Status Run(const CpuExec& exec, Array<float>* sums) const {
+    GroupPlan<float> plan;
+    FE_RETURN_IF_ERROR(PlanGroupLookup<float>(exec, {&column, 1}, &plan));
+    const CombinedOut<float> out{sums->data(), column.dim};
+    return RunGroupLookup<float>(exec, {&column, 1}, plan, {&out, 1});
+  }
+
+  // A lookup must fail as CheckColumns does, or add up.
+  void ExpectChecked() const {
+    std::vector<PairOrder> orders;
+    const Status want = CheckColumns<float>(SerialExec(), {&column, 1}, &orders);
+    Array<float> want_sums(num_rows * column.dim, 0);
+    for (int64_t i = 0; want.ok() && i < kNumPairs; ++i) {
+      for (int64_t d = 0; d < column.dim && ids[i] >= 0; ++d) {
+        want_sums[row_ids[i] * column.dim + d] += table[ids[i] * column.dim + d];
+      }
+    }
+    for (const int num_threads : {1, 3}) {
+      Array<float> sums(num_rows * column.dim, -1);
+      const Status got = Run(ThreadedExec(num_threads), &sums);
+      ASSERT_EQ(got.code(), want.code());
+      ASSERT_EQ(got.message(), want.message());
+      if (want.ok()) {
+        ASSERT_EQ(sums.bytes(), want_sums.bytes());
+      }
+    }
+  }
+
+  static constexpr int64_t kNumPairs = 600;
+  int64_t num_rows;
+  Array<float> table, ones = Array<float>(kNumPairs, 1);
+  Array<int64_t> ids = Array<int64_t>(kNumPairs), row_ids = Array<int64_t>(kNumPairs);
+  GroupColumn<float> column;
+};
+
+void ExpectSpoiltPairsToBeFound(int64_t dim, int64_t pairs_in_row, bool is_weighted) {
+  const auto column_of = [=] { return LongColumn(dim, pairs_in_row, is_weighted); };
+  const int64_t num_rows = column_of().num_rows;
+  for (const int64_t pair : {0, 1, 2, 3, 299, 300, 301, 597, 598, 599}) {
+    for (const int64_t row :
+         {int64_t{-1}, int64_t{0}, num_rows / 2, num_rows - 1, num_rows, kInt64Min, kInt64Max}) {
+      SCOPED_TRACE(::testing::Message() << "pair " << pair << " row " << row);
+      LongColumn column = column_of();
+      column.row_ids[pair] = row;
+      column.ExpectChecked();
+    }
+    for (const int64_t id : {int64_t{-1}, int64_t{4}, kInt64Min, kInt64Max}) {
+      SCOPED_TRACE(::testing::Message() << "pair " << pair << " id " << id);
+      LongColumn column = column_of();
+      column.ids[pair] = id;
+      column.ExpectChecked();
+      column.column.prune = false;
+      column.ExpectChecked();
+    }
+  }
+  LongColumn no_rows = column_of();
+  no_rows.column.num_rows = 0;
+  no_rows.ExpectChecked();
+}
+
+TEST(GroupLookup, FindsWhateverCheckColumnsFinds) {
+  for (const int64_t dim : {0, 3, 8}) {
+    for (const int64_t pairs_in_row : {1, 3, 10, 40, 300}) {
+      for (const bool is_weighted : {false, true}) {
+        SCOPED_TRACE(::testing::Message() << dim << " " << pairs_in_row << " " << is_weighted);
+        ExpectSpoiltPairsToBeFound(dim, pairs_in_row, is_weighted);
+      }
+    }
+  }
+}
+
 TEST(CheckColumns, ADefaultIdMustExistWhereARowIsEmpty) {
   SmallColumn column;
   column.column.default_id = 9;

@@ -115,7 +115,7 @@ class ColumnCombiner {
     const auto& block = blocks->block();
     for (int64_t s = 0; s < block.num_sums; ++s) {
       auto& row = blocks->row(s);
-      sums_[s] = {rows_.row(row.row), 1, static_cast<int32_t>(row.num_pairs)};
+      const int32_t num_pairs = static_cast<int32_t>(row.num_pairs);
       if (s == 0 && block.begins_inside) {
         row.num_pairs += num_pairs_before_;
         row.terms += terms_before_;
@@ -123,7 +123,8 @@ class ColumnCombiner {
         if (row.row < row_ || row.row >= end_ || !FillRows(row.row)) return false;
         row_ = row.row + 1;
       }
-      sums_[s].scale = RowScale(column_.combiner, static_cast<C>(row.terms));
+      const C scale = RowScale(column_.combiner, static_cast<C>(row.terms));
+      sums_[s] = {rows_.row(row.row), scale, num_pairs};
     }
     num_pairs_before_ = blocks->row(block.num_sums - 1).num_pairs;
     terms_before_ = blocks->row(block.num_sums - 1).terms;
@@ -200,6 +201,7 @@ template <typename T>
 bool CombinePositions(const GroupColumn<T>& column, const typename GroupPlan<T>::Column& plan,
                       const CombinedOut<T>& out, int64_t first, int64_t last,
                       Buffer<double>* parts) {
+  if (column.num_rows == 0) return false;  // no row for the pairs
   const auto combine = [&](const auto& pairs) {
     using Pairs = std::decay_t<decltype(pairs)>;
     const int64_t begin = RowAtPosition(pairs, first);
@@ -255,7 +257,13 @@ Status AddWork(Span<const GroupColumn<T>> columns, GroupPlan<T>* plan) {
 }  // namespace
 
 template <typename T>
-Status PlanGroupLookup(const CpuExec&, Span<const GroupColumn<T>> columns, GroupPlan<T>* plan) {
+Status PlanGroupLookup(const CpuExec& exec, Span<const GroupColumn<T>> columns,
+                       GroupPlan<T>* plan) {
+  const auto has_no_values = [](const GroupColumn<T>& column) { return column.dim == 0; };
+  if (std::any_of(columns.begin(), columns.end(), has_no_values)) {
+    std::vector<PairOrder> orders;  // RunGroupLookup does not read the pairs of such a column
+    FE_RETURN_IF_ERROR(CheckColumns(exec, columns, &orders));
+  }
   FE_RETURN_IF_ERROR(CheckColumnSizes(columns));
   plan->columns.resize(static_cast<size_t>(columns.size));
   return AddWork(columns, plan);

@@ -110,9 +110,12 @@ class UsualRows {
     Sum eight, rest;
     while (is_long) {
       eight = Sum();
+      int64_t differences = 0;  // bits of other rows: pairs out of order
       for (const int64_t stop = pair + kTermsAtOnce; pair < stop; ++pair) {
+        differences |= column_.row_ids[pair] ^ row;
         if (!Add<kHasWeights>(pair, terms, &eight)) return -1;
       }
+      if (differences != 0) return -1;
       if (!IsOf(pair + kTermsAtOnce - 1, row)) break;
       sum->Add(eight);
     }
