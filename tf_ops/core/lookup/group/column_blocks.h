@@ -81,8 +81,6 @@ class ColumnBlocks {
   }
 
  private:
-  static constexpr int64_t kMaxAhead = 24;
-
   // A row that does not fit is left to the next block, unless it is the only one: it is then cut at
   // a multiple of kMaxPairs from its first pair, whatever the thread's first pair is.
   void FindRows() {
@@ -143,7 +141,7 @@ class ColumnBlocks {
   }
 
   void ReadIds() {
-    const int64_t num_ahead = std::min(end_ - next_ - num_read_, kMaxAhead);
+    const int64_t num_ahead = std::min(end_ - next_ - num_read_, kRowsInFlight);
     block_.num_ahead = num_ahead;
     if constexpr (std::is_same_v<Id, int64_t> && std::is_same_v<Pairs, SortedPairs>) {
       block_.ids = ids_.data + next_;
@@ -244,7 +242,7 @@ class ColumnBlocks {
   int64_t num_read_ = 0;  // pairs of the block, those that are dropped among them
   Block block_;
   Row rows_[kMaxPairs];
-  int64_t read_ids_[kMaxPairs + kMaxAhead];
+  int64_t read_ids_[kMaxPairs + kRowsInFlight];
   C read_factors_[kMaxPairs];
 };
 

@@ -47,8 +47,6 @@ class UsualRows {
   }
 
  private:
-  // Rows in flight, as in gather.cc.
-  static constexpr int64_t kPrefetchDistance = 24;
   // Of a row. The error of a longer sum would be that of TensorFlow's; AddUpRows has less. With
   // weights TensorFlow adds otherwise.
   static constexpr int64_t kMaxPairs = 4096, kMaxWeightedPairs = 128;
@@ -134,7 +132,7 @@ class UsualRows {
   // Returns false if the pair is kept and its id is not in the table.
   template <bool kHasWeights, typename Sum>
   FE_INLINE bool Add(int64_t pair, RowTerms<C>* terms, Sum* sum) const {
-    if (const int64_t ahead = pair + kPrefetchDistance; ahead < ids_.size) {
+    if (const int64_t ahead = pair + kRowsInFlight; ahead < ids_.size) {
       if (IsInTable(ids_[ahead])) {
         PrefetchRow(column_.row_of_id(ids_[ahead]), Sum::kNumValues * int64_t{sizeof(T)});
       }

@@ -7,9 +7,6 @@
 namespace fused_embedding {
 namespace {
 
-// Rows in flight, as in gather.cc.
-constexpr int64_t kPrefetchDistance = 24;
-
 template <typename T, bool kAreScaled, int64_t kVectorBytes>
 class BlockSums {
  public:
@@ -66,7 +63,7 @@ class BlockSums {
     const int64_t* const ids = block_.ids;
     const int64_t num_fetched = offset == 0 ? num_fetched_ : 0;
     const auto add = [&](Sum* to) FE_INLINE_LAMBDA {
-      if (pair + kPrefetchDistance < num_fetched) Fetch(ids[pair + kPrefetchDistance]);
+      if (pair + kRowsInFlight < num_fetched) Fetch(ids[pair + kRowsInFlight]);
       const C factor = kAreScaled ? block_.factors[pair] : C{1};
       to->template Add<kAreScaled>(factor, table + ids[pair] * block_.dim);
     };

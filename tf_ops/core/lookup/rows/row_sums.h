@@ -15,6 +15,9 @@
 
 namespace fused_embedding {
 
+// Rows in flight, as in gather.cc: a row is fetched when as many pairs are left before its own.
+constexpr int64_t kRowsInFlight = 24;
+
 // Consecutive sums.
 template <typename T>
 struct RowSumBlock {
