@@ -59,6 +59,7 @@ class BlockSums {
 
   template <typename Sum>
   FE_INLINE void AddPairs(int64_t pair, int64_t end, int64_t offset, Sum* sum) const {
+    if (pair == end) return;  // there may be no table
     const T* const table = block_.table + offset;
     const int64_t* const ids = block_.ids;
     const int64_t num_fetched = offset == 0 ? num_fetched_ : 0;
