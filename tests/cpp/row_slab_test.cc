@@ -113,7 +113,7 @@ bool MovesPages() {
   const int64_t bytes = 2 * PageMemory::kHugePage;
   if (!PageMemory::Allocate(bytes, 0, 0, &memory).ok()) return false;
   std::memset(memory.data(), 1, static_cast<size_t>(bytes));
-  memory.MoveToHugePages(0, PageMemory::kHugePage);
+  MoveToHugePages(memory.data(), memory.data() + PageMemory::kHugePage);
   return HugeBytesAround(memory.data()) >= PageMemory::kHugePage;
 }
 

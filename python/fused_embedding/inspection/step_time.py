@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from fused_embedding.inspection.update_share import traced_kernels
-from fused_embedding.ops import raw_ops
+from fused_embedding.inspection.update_share import is_our_op, traced_kernels
 
 IDS = "features to ids"
 LOOKUPS = "lookups"
@@ -73,14 +72,10 @@ def _part_of(name: str, op: str, scopes: tuple[str, ...], updates: tuple[str, ..
     of_gradient = _GRADIENT_SCOPE.search(name)
     forward = of_gradient[1] if of_gradient else name
     is_gradient = bool(of_gradient) or op.endswith("Grad")
-    if _is_ours(op) or _LOOKUP_OP.search(op) or f"{forward}/".startswith(scopes):
+    if is_our_op(op) or _LOOKUP_OP.search(op) or f"{forward}/".startswith(scopes):
         return GRADIENTS if is_gradient else LOOKUPS
     return REST
 
 
 def _is_update(name: str, op: str, updates: tuple[str, ...]) -> bool:
     return bool(_UPDATE_OP.search(op)) or any(update in f"{name}/" for update in updates)
-
-
-def _is_ours(op: str) -> bool:
-    return hasattr(raw_ops, op)

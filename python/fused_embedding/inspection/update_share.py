@@ -45,7 +45,7 @@ def update_share(run_metadata: Any) -> UpdateShare:
         ValueError: If it has no kernels.
     """
     kernels = traced_kernels(run_metadata)
-    of_updates = (us for name, op, us in kernels if _UPDATE.search(name) and not _is_ours(op))
+    of_updates = (us for name, op, us in kernels if _UPDATE.search(name) and not is_our_op(op))
     return UpdateShare(sum(of_updates), sum(us for _, _, us in kernels))
 
 
@@ -85,5 +85,6 @@ def _kernels(run_metadata: Any) -> Iterator[tuple[str, str, int]]:
                 yield node.node_name, op[1] if op else "", us
 
 
-def _is_ours(op: str) -> bool:
+def is_our_op(op: str) -> bool:
+    """Whether an op type is one of this package."""
     return hasattr(raw_ops, op)

@@ -1,8 +1,5 @@
 #include "tf_ops/core/base/huge_pages.h"
 
-#include <sys/mman.h>
-
-#include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <thread>
@@ -16,30 +13,10 @@ namespace fused_embedding {
 namespace {
 
 constexpr int64_t kPage = PageMemory::kHugePage;
-// The system may have to make room for each page. After a refusal the rest is not tried.
-constexpr int64_t kBytesPerCall = 16 * kPage;
-constexpr int kCollapse = 25;  // MADV_COLLAPSE of Linux 6.1; older headers lack it
 
 bool IsTurnedOff() {
   const char* const disabled = std::getenv("FE_DISABLE");
   return disabled != nullptr && std::string(disabled).find("huge_pages") != std::string::npos;
-}
-
-// Moves [begin, end), whole huge pages. Returns the bytes that the system has moved.
-int64_t Move(char* begin, char* end) {
-#if defined(MADV_HUGEPAGE)
-  // The advice alone has the system's background thread move some megabytes a second.
-  if (madvise(begin, static_cast<size_t>(end - begin), MADV_HUGEPAGE) != 0) return 0;
-  char* moved = begin;
-  while (moved < end) {
-    const int64_t bytes = std::min<int64_t>(end - moved, kBytesPerCall);
-    if (madvise(moved, static_cast<size_t>(bytes), kCollapse) != 0) break;
-    moved += bytes;
-  }
-  return moved - begin;
-#else
-  return 0;
-#endif
 }
 
 }  // namespace
@@ -77,7 +54,7 @@ void HugePages::MoveAll() {
     const Pages pages = pending_.front();
     pending_.pop_front();
     lock.unlock();
-    const int64_t moved = Move(pages.begin, pages.end);
+    const int64_t moved = MoveToHugePages(pages.begin, pages.end);
     moved_bytes_ += moved;
     refused_bytes_ += pages.end - pages.begin - moved;
     lock.lock();

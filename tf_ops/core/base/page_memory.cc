@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -9,6 +10,8 @@ namespace fused_embedding {
 namespace {
 
 constexpr int64_t kCacheLine = 64;
+// The system may have to make room for each page. After a refusal the rest is not tried.
+constexpr int64_t kBytesPerCall = 16 * PageMemory::kHugePage;
 constexpr int kCollapse = 25;  // MADV_COLLAPSE of Linux 6.1; older headers lack it
 
 int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
@@ -68,12 +71,19 @@ Status PageMemory::Allocate(int64_t bytes, int64_t huge_begin, int64_t huge_end,
   return Status();
 }
 
-void PageMemory::MoveToHugePages(int64_t begin, int64_t end) const {
+int64_t MoveToHugePages(char* begin, char* end) {
 #if defined(MADV_HUGEPAGE)
-  const size_t bytes = static_cast<size_t>(end - begin);
-  if (madvise(data_ + begin, bytes, MADV_HUGEPAGE) != 0) return;
-  // Where the system does not know this advice, its background thread follows the first one.
-  madvise(data_ + begin, bytes, kCollapse);
+  // The advice alone has the system's background thread move some megabytes a second.
+  if (madvise(begin, static_cast<size_t>(end - begin), MADV_HUGEPAGE) != 0) return 0;
+  char* moved = begin;
+  while (moved < end) {
+    const int64_t bytes = std::min<int64_t>(end - moved, kBytesPerCall);
+    if (madvise(moved, static_cast<size_t>(bytes), kCollapse) != 0) break;
+    moved += bytes;
+  }
+  return moved - begin;
+#else
+  return 0;
 #endif
 }
 

@@ -30,10 +30,6 @@ class PageMemory {
   // little is used, all is taken.
   static Status Allocate(int64_t bytes, int64_t huge_begin, int64_t huge_end, PageMemory* memory);
 
-  // Moves bytes [begin, end), whole huge pages of a block from 2 MiB on that were written to, onto
-  // huge pages; a page takes about a millisecond. A refusal by the system changes nothing.
-  void MoveToHugePages(int64_t begin, int64_t end) const;
-
   char* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
 
@@ -41,6 +37,10 @@ class PageMemory {
   char* data_ = nullptr;
   int64_t bytes_ = 0;
 };
+
+// Moves memory [begin, end), whole huge pages that were written to, onto huge pages. A page takes
+// about a millisecond. Stops at a refusal by the system; returns the bytes that were moved.
+int64_t MoveToHugePages(char* begin, char* end);
 
 }  // namespace fused_embedding
 

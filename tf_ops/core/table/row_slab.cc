@@ -47,7 +47,7 @@ Status RowSlab::Reserve(int64_t num_rows) {
 void RowSlab::MoveFirstRows() {
   const bool stays_large = expected_rows_ < 0 || expected_rows_ * row_bytes_ >= kSmallBytes;
   if (are_first_rows_moved_ || num_rows_ * row_bytes_ < kSmallBytes || !stays_large) return;
-  chunks_[0].MoveToHugePages(0, kSmallBytes);
+  MoveToHugePages(chunks_[0].data(), chunks_[0].data() + kSmallBytes);
   are_first_rows_moved_ = true;
 }
 

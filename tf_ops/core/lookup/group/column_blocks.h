@@ -61,7 +61,6 @@ class ColumnBlocks {
     double terms;
   };
 
-  int64_t next() const { return next_; }
   bool is_done() const { return next_ >= end_; }
   Block& block() { return block_; }
   Row& row(int64_t s) { return rows_[s]; }
@@ -188,7 +187,7 @@ class ColumnBlocks {
     for (int64_t s = 0; s < block_.num_sums; ++s) {
       for (; i < rows_[s].end; ++i) {
         const int64_t id = block_.ids[i];
-        const C weight = block_.factors ? block_.factors[i] : C{1};
+        const C weight = factor(i);
         if (!rule_.Keeps(id, weight)) continue;
         if (static_cast<uint64_t>(id) >= static_cast<uint64_t>(column_.table_rows)) return false;
         read_ids_[num_kept] = id;
@@ -226,12 +225,14 @@ class ColumnBlocks {
     }
     WithSimd([&]() FE_INLINE_LAMBDA {
       for (int64_t i = 0; i < block_.num_pairs; ++i) {
-        const C weight = block_.factors ? block_.factors[i] : C{1};
+        const C weight = factor(i);
         read_factors_[i] = weight * ClipScaleOf(column_, block_.ids[i]);
       }
     });
     block_.factors = read_factors_;
   }
+
+  FE_INLINE C factor(int64_t i) const { return block_.factors ? block_.factors[i] : C{1}; }
 
   const GroupColumn<T>& column_;
   const Span<const Id> ids_;

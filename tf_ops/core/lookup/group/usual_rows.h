@@ -5,10 +5,9 @@
 #ifndef FUSED_EMBEDDING_CORE_LOOKUP_GROUP_USUAL_ROWS_H_
 #define FUSED_EMBEDDING_CORE_LOOKUP_GROUP_USUAL_ROWS_H_
 
-#include <algorithm>
 #include <cstdint>
-#include <iterator>
 #include <type_traits>
+#include <utility>
 
 #include "tf_ops/core/lookup/group/column_rows.h"
 #include "tf_ops/core/lookup/rows/row_sum.h"
@@ -28,9 +27,7 @@ class UsualRows {
   static constexpr bool kAreCompiled = std::is_same_v<T, float> || std::is_same_v<T, BFloat16>;
 
   static bool AreOf(const GroupColumn<T>& column) {
-    constexpr int64_t kDims[] = {4, 8, 16, 24, 32, 48, 64, 96, 128};
-    const auto* end = std::end(kDims);
-    return kAreCompiled && column.max_norm < 0 && std::find(kDims, end, column.dim) != end;
+    return kAreCompiled && column.max_norm < 0 && AreOfDim(column.dim, UsualDims());
   }
 
   // Combines rows [*row, end), from pair *next on, and moves both. Stops at a row of more than
@@ -39,8 +36,9 @@ class UsualRows {
     bool is_good = false;
     if constexpr (kAreCompiled) {
       WithSimd([&](auto vector_bytes) FE_INLINE_LAMBDA {
-        is_good = column_.weights.empty() ? CombineAll<false, vector_bytes()>(end, row, next)
-                                          : CombineAll<true, vector_bytes()>(end, row, next);
+        is_good = column_.weights.empty()
+                      ? CombineAll<false, vector_bytes()>(end, row, next, UsualDims())
+                      : CombineAll<true, vector_bytes()>(end, row, next, UsualDims());
       });
     }
     return is_good;
@@ -51,28 +49,19 @@ class UsualRows {
   // weights TensorFlow adds otherwise.
   static constexpr int64_t kMaxPairs = 4096, kMaxWeightedPairs = 128;
 
-  template <bool kHasWeights, int64_t kVectorBytes>
-  FE_INLINE bool CombineAll(int64_t end, int64_t* row, int64_t* next) const {
-    switch (column_.dim) {
-      case 4:
-        return CombineDim<4, kHasWeights, kVectorBytes>(end, row, next);
-      case 8:
-        return CombineDim<8, kHasWeights, kVectorBytes>(end, row, next);
-      case 16:
-        return CombineDim<16, kHasWeights, kVectorBytes>(end, row, next);
-      case 24:
-        return CombineDim<24, kHasWeights, kVectorBytes>(end, row, next);
-      case 32:
-        return CombineDim<32, kHasWeights, kVectorBytes>(end, row, next);
-      case 48:
-        return CombineDim<48, kHasWeights, kVectorBytes>(end, row, next);
-      case 64:
-        return CombineDim<64, kHasWeights, kVectorBytes>(end, row, next);
-      case 96:
-        return CombineDim<96, kHasWeights, kVectorBytes>(end, row, next);
-      default:
-        return CombineDim<128, kHasWeights, kVectorBytes>(end, row, next);
-    }
+  using UsualDims = std::integer_sequence<int64_t, 4, 8, 16, 24, 32, 48, 64, 96, 128>;
+
+  template <int64_t... kDims>
+  static bool AreOfDim(int64_t dim, std::integer_sequence<int64_t, kDims...>) {
+    return ((dim == kDims) || ...);
+  }
+
+  template <bool kHasWeights, int64_t kVectorBytes, int64_t... kDims>
+  FE_INLINE bool CombineAll(int64_t end, int64_t* row, int64_t* next,
+                            std::integer_sequence<int64_t, kDims...>) const {
+    return (
+        (column_.dim == kDims && CombineDim<kDims, kHasWeights, kVectorBytes>(end, row, next)) ||
+        ...);
   }
 
   template <int64_t kDim, bool kHasWeights, int64_t kVectorBytes>
