@@ -195,7 +195,7 @@ class ColumnBlocks {
       }
       rows_[s].end = num_kept;
     }
-    // Positions of what follows are those of the kept pairs.
+    // The ids whose rows are fetched ahead follow the kept ones.
     for (int64_t k = 0; k < block_.num_ahead; ++k) read_ids_[num_kept + k] = block_.ids[i + k];
     block_.ids = read_ids_;
     if (block_.factors) block_.factors = read_factors_;

@@ -45,8 +45,8 @@ class UsualRows {
   }
 
  private:
-  // Of a row. The error of a longer sum would be that of TensorFlow's; AddUpRows has less. With
-  // weights TensorFlow adds otherwise.
+  // The most pairs of a row. AddUpRows adds longer rows, with a smaller error. TensorFlow's error
+  // of long weighted rows is smaller than that of sums of eight, hence the lower limit.
   static constexpr int64_t kMaxPairs = 4096, kMaxWeightedPairs = 128;
 
   using UsualDims = std::integer_sequence<int64_t, 4, 8, 16, 24, 32, 48, 64, 96, 128>;
