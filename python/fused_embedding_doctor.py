@@ -27,8 +27,8 @@ _MAX_SECONDS = 300  # for TensorFlow's import from a slow disk
 
 # What core/base/simd.cc asks of a CPU, by the names in /proc/cpuinfo; best level first.
 SIMD_LEVELS = {
-    "AVX-512": ("avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"),
-    "AVX2": ("avx2", "fma"),
+    "AVX-512": ("avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl"),
+    "AVX2": ("avx2", "fma", "f16c"),
 }
 
 # Prints a JSON object after each step, so that the last one tells how far a crash came.

@@ -14,7 +14,8 @@ def row(name: str, of: dict) -> str:
     times = [markdown.milliseconds(of[each]) for each in ("old", "new")]
     ratios = [f"{of[each]['median']:.3f}" for each in ("ratio", "copy_ratio")]
     figures = [f"{of['spread']:.1%}", str(of["load_average"])]
-    return markdown.row([name, *times, *ratios, *figures, of["verdict"]])
+    bits = " (other bits)" if of.get("has_other_bits") else ""
+    return markdown.row([name, *times, *ratios, *figures, of["verdict"] + bits])
 
 
 def reports(records: Sequence[dict]) -> dict[str, str]:

@@ -1,7 +1,8 @@
 #include "tf_ops/core/base/dtype.h"
 
 #include "tests/cpp/core_testing.h"
-#include "tf_ops/core/base/simd.h"
+#include "tests/cpp/simd_levels.h"
+#include "tf_ops/core/base/vectors.h"
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -196,6 +197,37 @@ TYPED_TEST(SixteenBits, RoundsToNearestEven) {
         ASSERT_EQ(got[i], want[i]) << value << " flush " << flush;
       }
     }
+  }
+}
+
+// Every bit, also of what is not a number; 1 to 16 values at a time.
+TYPED_TEST(SixteenBits, VectorsAreConvertedAsValuesAre) {
+  const std::vector<TypeParam> values = AllValues<TypeParam>();
+  const std::vector<uint32_t> floats = InterestingFloats<TypeParam>();
+  const int64_t num_values = static_cast<int64_t>(values.size());
+  const int64_t num_floats = static_cast<int64_t>(floats.size());
+  for (const bool flush : {false, true}) {
+    const std::vector<uint32_t> want_loaded = LoadAll(values, flush);
+    const std::vector<uint16_t> want_stored = StoreAll<TypeParam>(floats, flush);
+    RunFlushed(flush, [&] {
+      ForEachSimdLevel([&](auto vector_bytes) FE_INLINE_LAMBDA {
+        constexpr int64_t kLanes = vector_bytes() / int64_t{sizeof(float)};
+        for (const int64_t first : {0, 1, 5}) {  // ends of every length
+          std::vector<float> loaded(values.size());
+          ForEachVector<kLanes>(first, num_values, [&](auto lanes, int64_t i) FE_INLINE_LAMBDA {
+            LoadValues<vector_bytes(), lanes()>(&values[i], &loaded[i]);
+          });
+          EXPECT_EQ(std::memcmp(&loaded[first], &want_loaded[first], 4 * (num_values - first)), 0);
+          std::vector<TypeParam> stored(floats.size());
+          ForEachVector<kLanes>(first, num_floats, [&](auto lanes, int64_t i) FE_INLINE_LAMBDA {
+            float row[lanes()];
+            std::memcpy(row, &floats[i], sizeof(row));
+            StoreValues<vector_bytes(), lanes()>(row, &stored[i]);
+          });
+          EXPECT_EQ(std::memcmp(&stored[first], &want_stored[first], 2 * (num_floats - first)), 0);
+        }
+      });
+    });
   }
 }
 

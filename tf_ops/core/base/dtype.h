@@ -39,7 +39,7 @@ FE_INLINE float Load(float value) { return value; }
 FE_INLINE double Load(double value) { return value; }
 FE_INLINE float Load(BFloat16 value) { return BitCast<float>(uint32_t{value.bits} << 16); }
 // Branch-free, so that loops over it vectorise, and without subnormal floats in between:
-// TensorFlow's threads flush those to zero.
+// TensorFlow's threads flush those to zero. A NaN becomes quiet and keeps its payload, as by F16C.
 FE_INLINE float Load(Half value) {
 #ifdef __CUDA_ARCH__
   float loaded;
@@ -53,6 +53,7 @@ FE_INLINE float Load(Half value) {
   const float renormalised = BitCast<float>(shifted + (113u << 23)) - BitCast<float>(113u << 23);
   uint32_t bits = magnitude < 0x400u ? BitCast<uint32_t>(renormalised) : normal;
   bits = magnitude >= 0x7c00u ? 0x7f800000u | shifted : bits;
+  bits = magnitude > 0x7c00u ? 0x00400000u | bits : bits;
   return BitCast<float>(sign | bits);
 #endif
 }
@@ -80,7 +81,7 @@ FE_INLINE void Store(float value, Half* out) {
       BitCast<uint32_t>(BitCast<float>(magnitude) + 0.5f) - BitCast<uint32_t>(0.5f);
   uint32_t half = magnitude < (113u << 23) ? subnormal : normal;
   half = magnitude >= 0x477ff000u ? 0x7c00u : half;  // rounds to 2^16 or more: infinity
-  half = magnitude > 0x7f800000u ? 0x7e00u : half;
+  half = magnitude > 0x7f800000u ? 0x7e00u | ((magnitude >> 13) & 0x3ffu) : half;
   out->bits = static_cast<uint16_t>(sign | half);
 #endif
 }

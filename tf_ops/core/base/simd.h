@@ -37,12 +37,12 @@ FE_INLINE void CallWithVectors(const Body& body) {
 
 #if defined(__x86_64__)
 template <typename Body>
-__attribute__((target("avx2,fma"), noinline)) void RunAvx2(const Body& body) {
+__attribute__((target("avx2,fma,f16c"), noinline)) void RunAvx2(const Body& body) {
   CallWithVectors<32>(body);
 }
 // 512-bit vectors are asked for: rows are whole cache lines, and the loops are bound by memory.
 template <typename Body>
-__attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"),
+__attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"),
                noinline)) void
 RunAvx512(const Body& body) {
   CallWithVectors<64>(body);

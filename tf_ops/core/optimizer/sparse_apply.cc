@@ -9,9 +9,10 @@
 #include "tf_ops/core/base/dtype.h"
 #include "tf_ops/core/base/simd.h"
 #include "tf_ops/core/base/tasks.h"
-#include "tf_ops/core/lookup/rows/row_math.h"
+#include "tf_ops/core/lookup/rows/row_sum.h"
 #include "tf_ops/core/lookup/stages/unique.h"
 #include "tf_ops/core/optimizer/rules.h"
+#include "tf_ops/core/optimizer/update_row.h"
 
 namespace fused_embedding {
 namespace {
@@ -32,34 +33,9 @@ struct RowRange {
 
 // --- The rules, on rows of arrays ---
 
-template <typename T, typename Rule, size_t... kSlot>
-FE_INLINE void UpdateRow(const Rule& rule, T* value, const T* grad, int64_t dim, T* const* slots,
-                         std::index_sequence<kSlot...>) {
-  using C = ComputeType<T>;
-  if constexpr (std::is_same_v<T, C>) {
-    rule.Update(value, grad, dim, slots[kSlot]...);
-  } else {
-    // Stock keeps the slots of a 16-bit variable in 16 bits: they are computed on as C, a block at
-    // a time, and rounded once.
-    for (int64_t first = 0; first < dim; first += kBlockWidth) {
-      const int64_t width = std::min(kBlockWidth, dim - first);
-      [[maybe_unused]] C wide[sizeof...(kSlot) + 1][kBlockWidth];
-      const auto load = [&](const T* slot, C* block) FE_INLINE_LAMBDA {
-        for (int64_t d = 0; d < width; ++d) block[d] = Load(slot[first + d]);
-      };
-      const auto store = [&](const C* block, T* slot) FE_INLINE_LAMBDA {
-        for (int64_t d = 0; d < width; ++d) Store(block[d], &slot[first + d]);
-      };
-      (load(slots[kSlot], wide[kSlot]), ...);
-      rule.Update(value + first, grad + first, width, wide[kSlot]...);
-      (store(wide[kSlot], slots[kSlot]), ...);
-    }
-  }
-}
-
-template <typename T, typename Rule>
-FE_INLINE void UpdateEachRow(const Rule& rule, const RowRange& range) {
-  constexpr size_t kNumSlots = Rule::kSlots.size();
+template <int64_t kVectorBytes, typename T, typename Rule, size_t... kSlot>
+FE_INLINE void UpdateEachRow(const Rule& rule, const RowRange& range,
+                             std::index_sequence<kSlot...>) {
   const SparseUpdate& update = *range.update;
   const int64_t dim = update.dim;
   const int64_t row_bytes = dim * static_cast<int64_t>(sizeof(T));
@@ -68,20 +44,15 @@ FE_INLINE void UpdateEachRow(const Rule& rule, const RowRange& range) {
   const auto prefetch = [&](int64_t i) FE_INLINE_LAMBDA {
     if (i >= range.end) return;
     PrefetchRow(update.values + rows[i] * row_bytes, row_bytes);
-    for (size_t k = 0; k < kNumSlots; ++k) {
-      PrefetchRow(update.slots[k] + rows[i] * row_bytes, row_bytes);
-    }
+    (PrefetchRow(update.slots[kSlot] + rows[i] * row_bytes, row_bytes), ...);
   };
   for (int64_t i = 0; i < kPrefetchDistance; ++i) prefetch(range.begin + i);
   for (int64_t i = range.begin; i < range.end; ++i) {
     prefetch(i + kPrefetchDistance);
-    T* slots[kNumSlots + 1];
-    for (size_t k = 0; k < kNumSlots; ++k) {
-      slots[k] = reinterpret_cast<T*>(update.slots[k] + rows[i] * row_bytes);
-    }
-    UpdateRow(rule, reinterpret_cast<T*>(update.values + rows[i] * row_bytes),
-              reinterpret_cast<const T*>(grads + i * row_bytes), dim, slots,
-              std::make_index_sequence<kNumSlots>());
+    // Stock keeps the slots of a 16-bit variable in 16 bits, too.
+    UpdateRow<kVectorBytes>(rule, reinterpret_cast<T*>(update.values + rows[i] * row_bytes),
+                            reinterpret_cast<const T*>(grads + i * row_bytes), dim,
+                            reinterpret_cast<T*>(update.slots[kSlot] + rows[i] * row_bytes)...);
   }
 }
 
@@ -90,7 +61,9 @@ using UpdateRange = void (*)(const double* hyperparameters, const RowRange& rang
 template <typename Rule, typename T>
 void UpdateRangeBy(const double* hyperparameters, const RowRange& range) {
   const Rule rule(hyperparameters);
-  WithSimd([&]() FE_INLINE_LAMBDA { UpdateEachRow<T>(rule, range); });
+  constexpr auto kSlots = std::make_index_sequence<Rule::kSlots.size()>();
+  WithSimd([&](auto vector_bytes)
+               FE_INLINE_LAMBDA { UpdateEachRow<vector_bytes(), T>(rule, range, kSlots); });
 }
 
 // Null for a rule that does not work value by value.
@@ -115,7 +88,7 @@ UpdateRange UpdateRangeOfRule(int64_t rule) {
 // --- Sums of the gradients of a row ---
 
 // Adds the occurrences of each row in the range, in ComputeType, and rounds the sum once.
-template <typename T>
+template <int64_t kVectorBytes, typename T>
 FE_INLINE void SumEachRow(const RowRange& range) {
   using C = ComputeType<T>;
   const int64_t dim = range.update->dim;
@@ -123,20 +96,23 @@ FE_INLINE void SumEachRow(const RowRange& range) {
   const T* grads = reinterpret_cast<const T*>(range.update->grads);
   T* sums = reinterpret_cast<T*>(range.distinct->sums.data());
   for (int64_t row = range.begin; row < range.end; ++row) {
-    ForEachBlock(dim, [&](auto width_constant, int64_t column, int64_t width) FE_INLINE_LAMBDA {
-      constexpr int64_t kWidth = decltype(width_constant)::value;
-      C block[kBlockWidth] = {};
-      for (int64_t i = occurrences.begin(row); i < occurrences.end(row); ++i) {
-        AddScaled<kWidth>(C{1}, grads + occurrences.pair(i) * dim + column, width, block);
-      }
-      StoreScaled<kWidth>(C{1}, block, width, sums + row * dim + column);
+    ForEachRowSum<kVectorBytes, C>(dim, [&](auto num_values, int64_t offset) FE_INLINE_LAMBDA {
+      using Sum = RowSum<num_values(), kVectorBytes, C>;
+      const auto add = [&](int64_t i, Sum* to) FE_INLINE_LAMBDA {
+        to->template Add<false>(C{1}, grads + occurrences.pair(i) * dim + offset);
+      };
+      Sum sum;
+      AddUpTerms(occurrences.begin(row), occurrences.end(row), add, &sum);
+      sum.Store(sums + row * dim + offset);
     });
   }
 }
 
 template <typename T>
 void UpdateRangeOfType(const SparseApplyInput& in, const RowRange& range) {
-  if (range.distinct->has_repeats) WithSimd([&]() FE_INLINE_LAMBDA { SumEachRow<T>(range); });
+  if (range.distinct->has_repeats) {
+    WithSimd([&](auto vector_bytes) FE_INLINE_LAMBDA { SumEachRow<vector_bytes(), T>(range); });
+  }
   UpdateRangeOfRule<T>(in.rule.index)(in.hyperparameters.data, range);
 }
 

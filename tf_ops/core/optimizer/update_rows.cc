@@ -6,6 +6,7 @@
 #include "tf_ops/core/base/dtype.h"
 #include "tf_ops/core/base/simd.h"
 #include "tf_ops/core/optimizer/rules.h"
+#include "tf_ops/core/optimizer/update_row.h"
 
 namespace fused_embedding {
 namespace {
@@ -15,7 +16,7 @@ constexpr int64_t kPrefetchDistance = 8;
 
 // One loop for every dim: loops for the usual ones, compiled with their number of values, were no
 // faster (dim 16 to 64, Adagrad and Adam; the time goes to memory).
-template <typename T, typename Rule, size_t... kSlot>
+template <int64_t kVectorBytes, typename T, typename Rule, size_t... kSlot>
 FE_INLINE void UpdateEachRow(const Rule& rule, const RowsUpdate& update,
                              std::index_sequence<kSlot...>) {
   using C = ComputeType<T>;
@@ -33,8 +34,9 @@ FE_INLINE void UpdateEachRow(const Rule& rule, const RowsUpdate& update,
     prefetch(i + kPrefetchDistance);
     char* row = batch.rows[i];
     if (row == nullptr) continue;
-    rule.Update(reinterpret_cast<T*>(row + update.value_offset), grads + batch.positions[i] * dim,
-                dim, reinterpret_cast<C*>(row + slot_offsets[kSlot])...);
+    UpdateRow<kVectorBytes>(rule, reinterpret_cast<T*>(row + update.value_offset),
+                            grads + batch.positions[i] * dim, dim,
+                            reinterpret_cast<C*>(row + slot_offsets[kSlot])...);
   }
 }
 
@@ -42,7 +44,8 @@ template <typename Rule, typename T>
 void UpdateRowsBy(const RowsUpdate& update) {
   const Rule rule(update.hyperparameters);
   constexpr auto kSlots = std::make_index_sequence<Rule::kSlots.size()>();
-  WithSimd([&]() FE_INLINE_LAMBDA { UpdateEachRow<T>(rule, update, kSlots); });
+  WithSimd([&](auto vector_bytes)
+               FE_INLINE_LAMBDA { UpdateEachRow<vector_bytes(), T>(rule, update, kSlots); });
 }
 
 }  // namespace

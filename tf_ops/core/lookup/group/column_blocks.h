@@ -213,9 +213,8 @@ class ColumnBlocks {
         i = row.end;
         continue;
       }
-      C terms = 0;
-      for (; i < row.end; ++i) terms += DenominatorTerm(column_.combiner, block_.factors[i]);
-      row.terms = terms;
+      row.terms = 0;
+      for (; i < row.end; ++i) row.terms += DenominatorTerm(column_.combiner, block_.factors[i]);
     }
   }
 

@@ -123,8 +123,8 @@ class ColumnCombiner {
         if (row.row < row_ || row.row >= end_ || !FillRows(row.row)) return false;
         row_ = row.row + 1;
       }
-      const C scale = RowScale(column_.combiner, static_cast<C>(row.terms));
-      sums_[s] = {rows_.row(row.row), scale, num_pairs};
+      const double denominator = Denominator(column_.combiner, row.terms);
+      sums_[s] = {rows_.row(row.row), static_cast<C>(denominator), num_pairs};
     }
     num_pairs_before_ = blocks->row(block.num_sums - 1).num_pairs;
     terms_before_ = blocks->row(block.num_sums - 1).terms;
@@ -148,7 +148,7 @@ class ColumnCombiner {
       const auto& row = blocks->row(s);
       if (row.num_pairs == 0) {
         if (!rows_.Fill(row.row)) return false;
-      } else if (HasZeroDenominator(column_.combiner, static_cast<C>(row.terms))) {
+      } else if (HasZeroDenominator(column_.combiner, row.terms)) {
         rows_.StoreZeros(row.row);
       }
     }

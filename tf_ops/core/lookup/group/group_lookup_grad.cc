@@ -202,6 +202,7 @@ class TableGradient {
   }
 
   // Rows of the unique ids [begin, end) of a grouped table, those in parts excepted.
+  template <int64_t kVectorBytes>
   FE_INLINE void Compute(int64_t begin, int64_t end) const {
     const PairGroups& groups = plan_.by_unique;
     const int64_t last = groups.end(end - 1);
@@ -209,49 +210,47 @@ class TableGradient {
       const PairRange range{groups.begin(u), groups.end(u), last};
       T* row_grad = out_.rows_grad + u * plan_.dim;
       if (!plan_.limits.empty()) {
-        StoreClipped(plan_.unique.unique_ids.span()[u], range, row_grad);
+        StoreClipped<kVectorBytes>(plan_.unique.unique_ids.span()[u], range, row_grad);
       } else if (range.end - range.begin <= 2 * kPartPairs) {
-        StoreRowGrad<T>({}, plan_.dim, range, PairOf(), row_grad);
+        StoreRowGrad<kVectorBytes, T>({}, plan_.dim, range, *this, row_grad);
       }
     }
   }
 
+  template <int64_t kVectorBytes>
   FE_INLINE void AddPart(int64_t begin, int64_t end, C* part) const {
-    StoreRowGrad<C>({}, plan_.dim, {begin, end, end}, PairOf(), part);
+    StoreRowGrad<kVectorBytes, T>({}, plan_.dim, {begin, end, end}, *this, part);
   }
+
+  FE_INLINE const ScaledRow<T>& grad(int64_t i) const {
+    return plan_.pairs.span()[plan_.by_unique.pair(i)];
+  }
+  FE_INLINE const T* row_to_fetch(int64_t i) const { return grad(i).row; }
 
  private:
-  auto PairOf() const {
-    return [this](int64_t i)
-               FE_INLINE_LAMBDA { return plan_.pairs.span()[plan_.by_unique.pair(i)]; };
-  }
-
   // Columns may clip the same embedding to different norms: their pairs follow each other.
+  template <int64_t kVectorBytes>
   FE_INLINE void StoreClipped(int64_t id, const PairRange& range, T* row_grad) const {
     const int64_t dim = plan_.dim;
     const T* embedding = plan_.table + id * dim;
-    const auto pair_of = PairOf();
-    // No blocks of known widths: with them this rare case is most of what is compiled.
-    for (int64_t offset = 0; offset < dim; offset += kBlockWidth) {
-      const int64_t width = std::min(dim - offset, kBlockWidth);
-      C sums[kBlockWidth] = {};
+    // A vector at a time: with more of them this rare case is most of what is compiled.
+    constexpr int64_t kLanes = kVectorBytes / int64_t{sizeof(C)};
+    ForEachVector<kLanes>(0, dim, [&](auto lanes, int64_t offset) FE_INLINE_LAMBDA {
+      RowSum<lanes(), kVectorBytes, C> sum;
       int64_t begin = range.begin;
       for (const auto& limit : plan_.limits) {
         int64_t end = begin;
         while (end < range.end && plan_.by_unique.pair(end) < limit.end) ++end;
         if (begin == end) continue;
         const PairRange of_column{begin, end, end};
-        const auto clip = MakeClipGrad(embedding, dim, limit.max_norm, of_column, pair_of);
-        C column_sums[kBlockWidth] = {};
-        AddPairs<0>(of_column, pair_of, dim, offset, column_sums);
-        if (clip.embedding) {
-          AddScaled<0>(-clip.projection, embedding + offset, width, column_sums);
-        }
-        AddScaled<0>(clip.scale, column_sums, width, sums);
+        const auto clip = MakeClipGrad(embedding, dim, limit.max_norm, of_column, *this);
+        RowSum<lanes(), kVectorBytes, C> column_sum;
+        AddUpGrads(clip, dim, of_column, *this, offset, &column_sum);
+        sum.Add(column_sum);
         begin = end;
       }
-      StoreScaled<0>(C{1}, sums, width, row_grad + offset);
-    }
+      sum.Store(row_grad + offset);
+    });
   }
 
   const TableGradPlan<T>& plan_;
@@ -313,7 +312,9 @@ void RunGroupedTables(const CpuExec& exec, const GroupGradPlan<T>& plan,
       const int64_t end_id = UniqueAtPosition(table.by_unique, num_unique, last);
       if (first_id == end_id) return;
       const TableGradient<T> gradient(table, grads[t]);
-      WithSimd([&]() FE_INLINE_LAMBDA { gradient.Compute(first_id, end_id); });
+      WithSimd([&](auto vector_bytes) FE_INLINE_LAMBDA {
+        gradient.template Compute<vector_bytes()>(first_id, end_id);
+      });
     });
   });
 }
@@ -322,27 +323,30 @@ template <typename T>
 void RunParts(const CpuExec& exec, GroupGradPlan<T>* plan, Span<const TableGrad<T>> grads) {
   using C = ComputeType<T>;
   const auto& parts = plan->parts;
-  exec.ParallelFor(
-      static_cast<int64_t>(parts.size()), 16 * kPartPairs, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          const auto& part = parts[static_cast<size_t>(i)];
-          const TableGradient<T> gradient(plan->tables[static_cast<size_t>(part.table)],
-                                          grads[part.table]);
-          C* sums = plan->sums.data() + part.sums;
-          WithSimd([&]() FE_INLINE_LAMBDA { gradient.AddPart(part.begin, part.end, sums); });
-        }
-      });
+  exec.ParallelFor(static_cast<int64_t>(parts.size()), 16 * kPartPairs,
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t i = begin; i < end; ++i) {
+                       const auto& part = parts[static_cast<size_t>(i)];
+                       const TableGradient<T> gradient(
+                           plan->tables[static_cast<size_t>(part.table)], grads[part.table]);
+                       C* sums = plan->sums.data() + part.sums;
+                       WithSimd([&](auto vector_bytes) FE_INLINE_LAMBDA {
+                         gradient.template AddPart<vector_bytes()>(part.begin, part.end, sums);
+                       });
+                     }
+                   });
   for (size_t i = 0; i < parts.size();) {
     const auto& first = parts[i];
     const int64_t dim = plan->tables[static_cast<size_t>(first.table)].dim;
-    C* sums = plan->sums.data() + first.sums;
-    for (++i; i < parts.size() && parts[i].table == first.table && parts[i].unique == first.unique;
-         ++i) {
-      const C* part = plan->sums.data() + parts[i].sums;
-      for (int64_t d = 0; d < dim; ++d) sums[d] += part[d];
-    }
+    const size_t begin = i;
+    while (i < parts.size() && parts[i].table == first.table && parts[i].unique == first.unique)
+      ++i;
     T* row_grad = grads[first.table].rows_grad + first.unique * dim;
-    for (int64_t d = 0; d < dim; ++d) Store(sums[d], &row_grad[d]);
+    for (int64_t d = 0; d < dim; ++d) {
+      double sum = 0;
+      for (size_t part = begin; part < i; ++part) sum += plan->sums[parts[part].sums + d];
+      Store(static_cast<C>(sum), &row_grad[d]);
+    }
   }
 }
 

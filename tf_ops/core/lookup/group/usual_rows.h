@@ -72,17 +72,18 @@ class UsualRows {
       const bool is_long = IsOf(pair + kTermsAtOnce + 1, *row);
       if (is_long && IsOf(pair + kMax, *row)) break;
       RowSum<kDim, kVectorBytes, C> sum;
-      RowTerms<C> terms;
+      RowTerms<double> terms;
       const int64_t stop = AddUp<kHasWeights>(*row, is_long, pair, &terms, &sum);
       if (stop < 0 || IsOfRowBefore(stop, *row)) return false;
       pair = stop;
-      if (!kHasWeights) terms.sum = static_cast<C>(terms.count);
+      if (!kHasWeights) terms.sum = static_cast<double>(terms.count);
       if (terms.count == 0) {
         if (!rows_.Fill(*row)) return false;
       } else if (kHasWeights && HasZeroDenominator(column_.combiner, terms.sum)) {
         rows_.StoreZeros(*row);
       } else {
-        sum.StoreScaled(RowScale(column_.combiner, terms.sum), rows_.row(*row));
+        sum.Divide(static_cast<C>(Denominator(column_.combiner, terms.sum)));
+        sum.Store(rows_.row(*row));
       }
     }
     *next = pair;
@@ -92,7 +93,7 @@ class UsualRows {
   // Adds up the pairs of a row, `pair` being the first, in the order of AddUpRows. `is_long`: there
   // are more than kTermsAtOnce + 1. Returns the position after them, or -1.
   template <bool kHasWeights, typename Sum>
-  FE_INLINE int64_t AddUp(int64_t row, bool is_long, int64_t pair, RowTerms<C>* terms,
+  FE_INLINE int64_t AddUp(int64_t row, bool is_long, int64_t pair, RowTerms<double>* terms,
                           Sum* sum) const {
     Sum eight, rest;
     while (is_long) {
@@ -120,7 +121,7 @@ class UsualRows {
 
   // Returns false if the pair is kept and its id is not in the table.
   template <bool kHasWeights, typename Sum>
-  FE_INLINE bool Add(int64_t pair, RowTerms<C>* terms, Sum* sum) const {
+  FE_INLINE bool Add(int64_t pair, RowTerms<double>* terms, Sum* sum) const {
     if (const int64_t ahead = pair + kRowsInFlight; ahead < ids_.size) {
       if (IsInTable(ids_[ahead])) {
         PrefetchRow(column_.row_of_id(ids_[ahead]), Sum::kNumValues * int64_t{sizeof(T)});

@@ -39,17 +39,23 @@ FE_INLINE C DenominatorTerm(Combiner combiner, C weight) {
 // Whether the sum of a row's terms makes its denominator 0. Such a row is 0 whatever its embeddings
 // are, as with tf.math.div_no_nan. Its embeddings must not be added at all, because 0 times
 // infinity is not 0. Only this function implements the rule; RowScale and PassedBack use it.
-template <typename C>
-FE_INLINE bool HasZeroDenominator(Combiner combiner, C sum_of_terms) {
+template <typename Sum>
+FE_INLINE bool HasZeroDenominator(Combiner combiner, Sum sum_of_terms) {
   return combiner != Combiner::kSum && sum_of_terms == 0;
 }
 
-// 1 / denominator for the sum of a row's terms; 0 for a zero denominator.
-template <typename C>
-FE_INLINE C RowScale(Combiner combiner, C sum_of_terms) {
+// The denominator, of the sum of a row's terms.
+template <typename Sum>
+FE_INLINE Sum Denominator(Combiner combiner, Sum sum_of_terms) {
   if (combiner == Combiner::kSum) return 1;
+  return combiner == Combiner::kSqrtn ? std::sqrt(sum_of_terms) : sum_of_terms;
+}
+
+// 1 / denominator; 0 for a zero denominator.
+template <typename Sum>
+FE_INLINE Sum RowScale(Combiner combiner, Sum sum_of_terms) {
   if (HasZeroDenominator(combiner, sum_of_terms)) return 0;
-  return 1 / (combiner == Combiner::kSqrtn ? std::sqrt(sum_of_terms) : sum_of_terms);
+  return 1 / Denominator(combiner, sum_of_terms);
 }
 
 // The factor by which max_norm scales a row of this norm. Source: tf.clip_by_norm.

@@ -59,19 +59,19 @@ struct ScaledRow {
   ComputeType<T> factor = 0;
 };
 
-// The kept pairs of a row: their number, and the sum from which RowScale computes the row's factor.
-template <typename C>
+// The kept pairs of a row: their number, and the sum of their terms of the denominator. A CPU adds
+// them up as double, a GPU as ComputeType.
+template <typename Sum>
 struct RowTerms {
   int64_t count = 0;
-  C sum = 0;
+  Sum sum = 0;
 };
 
 // Adds up pairs pair_at(begin) ... pair_at(end - 1), in this order.
-template <typename Source, typename PairAt>
-FE_INLINE RowTerms<ComputeType<typename Source::Value>> TermsOf(const Source& source, int64_t begin,
-                                                                int64_t end,
-                                                                const PairAt& pair_at) {
-  RowTerms<ComputeType<typename Source::Value>> terms;
+template <typename Sum, typename Source, typename PairAt>
+FE_INLINE RowTerms<Sum> TermsOf(const Source& source, int64_t begin, int64_t end,
+                                const PairAt& pair_at) {
+  RowTerms<Sum> terms;
   for (int64_t i = begin; i < end; ++i) {
     const int64_t pair = pair_at(i);
     if (!source.IsKept(pair)) continue;
@@ -82,9 +82,9 @@ FE_INLINE RowTerms<ComputeType<typename Source::Value>> TermsOf(const Source& so
 }
 
 // The factor of a row's sum(w e), given the sum of its pairs' terms; 0 for a zero row.
-template <typename Source, typename C>
-FE_INLINE C ScaleOfRow(const Source& source, int64_t row, C sum_of_terms) {
-  return source.IsZeroRow(row) ? C{0} : RowScale(source.combiner, sum_of_terms);
+template <typename Source, typename Sum>
+FE_INLINE Sum ScaleOfRow(const Source& source, int64_t row, Sum sum_of_terms) {
+  return source.IsZeroRow(row) ? Sum{0} : RowScale(source.combiner, sum_of_terms);
 }
 
 // Computes the factor of each row, scale [num_rows]. Pairs may be in any order; their row ids must
@@ -92,15 +92,16 @@ FE_INLINE C ScaleOfRow(const Source& source, int64_t row, C sum_of_terms) {
 template <typename Source>
 Status RowScales(const Source& source, Buffer<ComputeType<typename Source::Value>>* scale) {
   using C = ComputeType<typename Source::Value>;
+  Buffer<double> sums;
+  FE_RETURN_IF_ERROR(sums.Allocate(source.num_rows));
   FE_RETURN_IF_ERROR(scale->Allocate(source.num_rows));
-  const Span<C> scales = scale->span();
-  std::fill(scales.begin(), scales.end(), C{0});
+  std::fill(sums.span().begin(), sums.span().end(), 0);
   for (int64_t pair = 0; pair < source.num_pairs(); ++pair) {
     if (!source.IsKept(pair)) continue;
-    scales[source.row_ids[pair]] += DenominatorTerm(source.combiner, source.weight(pair));
+    sums[source.row_ids[pair]] += DenominatorTerm(source.combiner, source.weight(pair));
   }
   for (int64_t row = 0; row < source.num_rows; ++row) {
-    scales[row] = ScaleOfRow(source, row, scales[row]);
+    (*scale)[row] = static_cast<C>(ScaleOfRow(source, row, sums[row]));
   }
   return Status();
 }

@@ -44,12 +44,6 @@ FE_INLINE void AddScaled(C scale, const T* in, int64_t width, C* sums) {
   for (int64_t d = 0; d < n; ++d) sums[d] += scale * Load(in[d]);
 }
 
-template <int64_t kWidth, typename C, typename T>
-FE_INLINE void StoreScaled(C scale, const C* sums, int64_t width, T* out) {
-  const int64_t n = kWidth > 0 ? kWidth : width;
-  for (int64_t d = 0; d < n; ++d) Store(scale * sums[d], &out[d]);
-}
-
 // Sum of a[d] * b[d], in 16 partial sums: a fixed order of additions that vectorises.
 template <typename C, typename A, typename B>
 FE_INLINE C Dot(const A* a, const B* b, int64_t dim) {

@@ -1,18 +1,26 @@
-// A sum of rows in registers. Not for headers that nvcc compiles: it has vectors of the CPU.
+// THE sum of rows, in registers. Not for headers that nvcc compiles: it has vectors of the CPU.
+//
+// Terms are added in sums of 8, the last of which takes up what is left: as many additions to the
+// whole sum as in TensorFlow's SparseSegmentSum, which begins with what is left. The error grows
+// with an eighth of their number. A sum of more than a block of terms is added block by block in
+// double precision. The order depends on the number of terms alone: neither threads nor the
+// instruction set change a bit.
 
 #ifndef FUSED_EMBEDDING_CORE_LOOKUP_ROWS_ROW_SUM_H_
 #define FUSED_EMBEDDING_CORE_LOOKUP_ROWS_ROW_SUM_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
-#include "tf_ops/core/base/dtype.h"
-#include "tf_ops/core/base/simd.h"
+#include "tf_ops/core/base/vectors.h"
 
 namespace fused_embedding {
 
 // Terms that are added to each other before they are added to a sum of more.
 constexpr int64_t kTermsAtOnce = 8;
+// Terms of a block.
+constexpr int64_t kTermsInBlock = 128;
 
 // A sum of kNumValues values of rows, in vectors: they stay in registers while rows are added. An
 // array is loaded and stored with each addition.
@@ -26,7 +34,8 @@ class RowSum {
 #pragma GCC unroll 32
     for (int64_t v = 0; v < kNumVectors; ++v) {
       Vector term;
-      LoadScaled<kIsScaled>(scale, row, v, &term);
+      LoadVector<kVectorBytes, kLanes>(row + v * kLanes, &term);
+      if constexpr (kIsScaled) term *= scale;
       sum_[v] += term;
     }
   }
@@ -35,14 +44,21 @@ class RowSum {
     for (int64_t v = 0; v < kNumVectors; ++v) sum_[v] += other.sum_[v];
   }
 
+  FE_INLINE void Scale(C factor) {
+#pragma GCC unroll 32
+    for (int64_t v = 0; v < kNumVectors; ++v) sum_[v] *= factor;
+  }
+  // Not a product with 1 / denominator, which is rounded once more.
+  FE_INLINE void Divide(C denominator) {
+    if (denominator == 1) return;
+#pragma GCC unroll 32
+    for (int64_t v = 0; v < kNumVectors; ++v) sum_[v] /= denominator;
+  }
   template <typename T>
-  FE_INLINE void StoreScaled(C scale, T* out) const {
+  FE_INLINE void Store(T* out) const {
 #pragma GCC unroll 32
     for (int64_t v = 0; v < kNumVectors; ++v) {
-      const Vector scaled = scale * sum_[v];
-      C values[kLanes];
-      std::memcpy(values, &scaled, sizeof(scaled));
-      for (int64_t lane = 0; lane < kLanes; ++lane) Store(values[lane], &out[v * kLanes + lane]);
+      StoreVector<kVectorBytes, kLanes>(&sum_[v], out + v * kLanes);
     }
   }
 
@@ -66,18 +82,53 @@ class RowSum {
   static constexpr int64_t kUsedBytes = kEvenBytes < kVectorBytes ? kEvenBytes : kVectorBytes;
   static constexpr int64_t kLanes = kUsedBytes / static_cast<int64_t>(sizeof(C));
   static constexpr int64_t kNumVectors = kNumValues / kLanes;
-  typedef C Vector __attribute__((vector_size(kUsedBytes)));
-
-  template <bool kIsScaled, typename T>
-  static FE_INLINE void LoadScaled(C scale, const T* row, int64_t v, Vector* term) {
-    C values[kLanes];
-    for (int64_t lane = 0; lane < kLanes; ++lane) values[lane] = Load(row[v * kLanes + lane]);
-    std::memcpy(term, values, sizeof(values));
-    if constexpr (kIsScaled) *term *= scale;
-  }
+  using Vector = ::fused_embedding::Vector<C, kLanes>;
 
   Vector sum_[kNumVectors] = {};
 };
+
+// Makes `sum` that of terms [begin, end), at most a block of them: add(i, to) adds term i. One
+// loop: rows are short, and how many terms they have is hard to predict. Nine terms are a sum of
+// eight, and one that is added to it: no reason to stop at eight.
+template <typename Sum, typename AddTerm>
+FE_INLINE void AddUpBlock(int64_t begin, int64_t end, const AddTerm& add, Sum* sum) {
+  *sum = Sum();
+  Sum eight, rest;
+  int64_t next_eight = end - begin > kTermsAtOnce + 1 ? begin + kTermsAtOnce : end + 1;
+  for (int64_t i = begin; i < end;) {
+    add(i, &rest);
+    if (++i != next_eight) continue;
+    sum->Add(eight);
+    eight = rest;
+    rest = Sum();
+    next_eight += kTermsAtOnce;
+  }
+  rest.Add(eight);
+  sum->Add(rest);
+}
+
+// The same of any number of terms.
+template <typename Sum, typename AddTerm>
+FE_INLINE void AddUpTerms(int64_t begin, int64_t end, const AddTerm& add, Sum* sum) {
+  if (end - begin <= kTermsInBlock) {
+    AddUpBlock(begin, end, add, sum);
+    return;
+  }
+  double parts[Sum::kNumValues] = {};
+  for (; begin < end; begin += kTermsInBlock) {
+    AddUpBlock(begin, std::min(end, begin + kTermsInBlock), add, sum);
+    sum->AddTo(false, parts);
+  }
+  *sum = Sum();
+  sum->AddParts(parts);
+}
+
+// Calls body(constant, first) for the values of a row, `constant` of them from `first` on: as many
+// as are added up in registers at a time, halves of that at the end.
+template <int64_t kVectorBytes, typename C, typename Body>
+FE_INLINE void ForEachRowSum(int64_t dim, const Body& body) {
+  ForEachVector<8 * kVectorBytes / int64_t{sizeof(C)}>(0, dim, body);
+}
 
 }  // namespace fused_embedding
 

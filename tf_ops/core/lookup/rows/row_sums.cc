@@ -21,63 +21,40 @@ class BlockSums {
   }
 
  private:
-  // A sum of the pairs from `first` on. Values that fit in the registers are added up at a time.
+  // A sum of the pairs from `first` on.
   FE_INLINE void AddUp(int64_t s, int64_t first) const {
-    constexpr int64_t kMaxValues = 8 * kVectorBytes / static_cast<int64_t>(sizeof(C));
-    int64_t offset = 0;
-    for (; block_.dim - offset >= kMaxValues; offset += kMaxValues) {
-      AddUpValues<kMaxValues>(s, first, offset);
-    }
-    AddUpRest<kMaxValues / 2>(s, first, offset);
-  }
-
-  // Fewer than 2 * kNumValues values are left.
-  template <int64_t kNumValues>
-  FE_INLINE void AddUpRest(int64_t s, int64_t first, int64_t offset) const {
-    if constexpr (kNumValues > 0) {
-      if (block_.dim - offset >= kNumValues) {
-        AddUpValues<kNumValues>(s, first, offset);
-        offset += kNumValues;
-      }
-      AddUpRest<kNumValues / 2>(s, first, offset);
-    }
+    ForEachRowSum<kVectorBytes, C>(
+        block_.dim, [&](auto num_values, int64_t offset)
+                        FE_INLINE_LAMBDA { AddUpValues<num_values()>(s, first, offset); });
   }
 
   template <int64_t kNumValues>
   FE_INLINE void AddUpValues(int64_t s, int64_t first, int64_t offset) const {
     const auto& to = block_.sums[s];
     RowSum<kNumValues, kVectorBytes, C> sum;
-    AddPairs(first, first + to.num_pairs, offset, &sum);
+    if (to.num_pairs > 0)
+      AddPairs(first, first + to.num_pairs, offset, &sum);  // 0: no table, maybe
     const bool continues = s == 0 && block_.begins_inside;
     if (s == block_.num_sums - 1 && block_.ends_inside) {
       sum.AddTo(!continues, parts_ + offset);
       return;
     }
     if (continues) sum.AddParts(parts_ + offset);
-    sum.StoreScaled(to.scale, to.out + offset);
+    sum.Divide(to.denominator);
+    sum.Store(to.out + offset);
   }
 
   template <typename Sum>
-  FE_INLINE void AddPairs(int64_t pair, int64_t end, int64_t offset, Sum* sum) const {
-    if (pair == end) return;  // there may be no table
+  FE_INLINE void AddPairs(int64_t first, int64_t end, int64_t offset, Sum* sum) const {
     const T* const table = block_.table + offset;
     const int64_t* const ids = block_.ids;
     const int64_t num_fetched = offset == 0 ? num_fetched_ : 0;
-    const auto add = [&](Sum* to) FE_INLINE_LAMBDA {
+    const auto add = [&](int64_t pair, Sum* to) FE_INLINE_LAMBDA {
       if (pair + kRowsInFlight < num_fetched) Fetch(ids[pair + kRowsInFlight]);
       const C factor = kAreScaled ? block_.factors[pair] : C{1};
       to->template Add<kAreScaled>(factor, table + ids[pair] * block_.dim);
     };
-    Sum eight, rest;
-    bool has_eight = false;
-    for (; end - pair >= kTermsAtOnce; has_eight = true) {
-      if (has_eight) sum->Add(eight);
-      eight = Sum();
-      for (const int64_t stop = pair + kTermsAtOnce; pair < stop; ++pair) add(&eight);
-    }
-    for (; pair < end; ++pair) add(&rest);
-    if (has_eight) rest.Add(eight);
-    sum->Add(rest);
+    AddUpBlock(first, end, add, sum);
   }
 
   // Computes an address: the row may not exist.

@@ -1,10 +1,5 @@
-// Sums of rows of a table, each times a factor: the results of lookups.
-//
-// Terms are added in sums of 8, the last of which takes up what is left: as many additions to the
-// whole sum as in TensorFlow's SparseSegmentSum, which begins with what is left. The error grows
-// with an eighth of their number. A sum of more than a block of terms is added block by block in
-// double precision. The order depends on the number of terms alone: neither threads nor the
-// instruction set change a bit.
+// Sums of rows of a table, each times a factor: the results of grouped lookups. The order of
+// additions is that of row_sum.h.
 
 #ifndef FUSED_EMBEDDING_CORE_LOOKUP_ROWS_ROW_SUMS_H_
 #define FUSED_EMBEDDING_CORE_LOOKUP_ROWS_ROW_SUMS_H_
@@ -21,12 +16,12 @@ constexpr int64_t kRowsInFlight = 24;
 // Consecutive sums.
 template <typename T>
 struct RowSumBlock {
-  static constexpr int64_t kMaxPairs = 128;
+  static constexpr int64_t kMaxPairs = 128;  // kTermsInBlock
 
   // A sum of the pairs after those of the sum before it.
   struct Sum {
     T* out;  // [dim]
-    ComputeType<T> scale;
+    ComputeType<T> denominator;
     int32_t num_pairs;
   };
 
@@ -42,8 +37,8 @@ struct RowSumBlock {
   bool ends_inside = false;    // the next block continues the last sum
 };
 
-// Writes the sums, each times its scale. `parts` [dim] keeps a sum that goes on in the next block;
-// not used unless one does.
+// Writes the sums, each divided by its denominator. `parts` [dim] keeps a sum that goes on in the
+// next block; not used unless one does.
 template <typename T>
 void AddUpRows(const RowSumBlock<T>& block, double* parts);
 

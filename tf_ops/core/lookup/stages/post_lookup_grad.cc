@@ -21,21 +21,26 @@ class RowGradient {
         row_scale_(plan.row_scale.span()),
         combined_grad_(combined_grad.data) {}
 
+  template <int64_t kVectorBytes>
   FE_INLINE void Compute(int64_t begin, int64_t end, Span<T* const> rows_grad) const {
-    const auto pair_of = [&](int64_t i) FE_INLINE_LAMBDA {
-      const int64_t k = groups_.pair(i);
-      const int64_t row = pairs_.row_ids[k];
-      const C scale = row_scale_[row];
-      const T* grad = PassedBack(combined_grad_, row, pairs_.dim, scale);
-      return ScaledRow<T>{grad, scale * pairs_.weight(k)};
-    };
     const int64_t last_pair = groups_.end(end - 1);
     for (int64_t u = begin; u < end; ++u) {
       const PairRange range{groups_.begin(u), groups_.end(u), last_pair};
       const ClipGrad<T> clip =
-          MakeClipGrad(pairs_.rows[u], pairs_.dim, pairs_.max_norm, range, pair_of);
-      StoreRowGrad(clip, pairs_.dim, range, pair_of, rows_grad[u]);
+          MakeClipGrad(pairs_.rows[u], pairs_.dim, pairs_.max_norm, range, *this);
+      StoreRowGrad<kVectorBytes>(clip, pairs_.dim, range, *this, rows_grad[u]);
     }
+  }
+
+  FE_INLINE ScaledRow<T> grad(int64_t i) const {
+    const int64_t k = groups_.pair(i);
+    const int64_t row = pairs_.row_ids[k];
+    const C scale = row_scale_[row];
+    return {PassedBack(combined_grad_, row, pairs_.dim, scale), scale * pairs_.weight(k)};
+  }
+  // Without the scale, which need not be in the cache.
+  FE_INLINE const T* row_to_fetch(int64_t i) const {
+    return combined_grad_ + pairs_.row_ids[groups_.pair(i)] * pairs_.dim;
   }
 
  private:
@@ -108,7 +113,9 @@ void RunPostLookupGrad(const CpuExec& exec, const Pairs<T>& pairs,
   const int64_t pairs_of_id = 1 + pairs.num_pairs() / std::max<int64_t>(num_unique, 1);
   const int64_t unique_ns = pairs_of_id * (4 + pairs.dim / 8);
   exec.ParallelFor(num_unique, unique_ns, [&](int64_t begin, int64_t end) {
-    WithSimd([&]() FE_INLINE_LAMBDA { gradient.Compute(begin, end, rows_grad); });
+    WithSimd([&](auto vector_bytes) FE_INLINE_LAMBDA {
+      gradient.template Compute<vector_bytes()>(begin, end, rows_grad);
+    });
   });
 }
 
