@@ -84,8 +84,12 @@ PRINTED = {
     ],
 )
 def test_a_notebook_runs_and_its_claims_hold(name, tmp_path):
+    here, temporary = tmp_path / "here", tmp_path / "temporary"
+    here.mkdir()
+    temporary.mkdir()
+    setting = f"import tempfile\ntempfile.tempdir = {str(temporary)!r}\n"
     code = notebooks.code_of(notebooks.FOLDER / f"{name}.ipynb")
-    done = processes.run_program(code + CLAIMS[name], cwd=tmp_path)
+    done = processes.run_program(setting + code + CLAIMS[name], cwd=here)
     printed = processes.output_of(done)
     for pattern in PRINTED[name]:
         assert re.search(pattern, printed), f"{pattern} is not in:\n{printed}"
@@ -93,7 +97,7 @@ def test_a_notebook_runs_and_its_claims_hold(name, tmp_path):
         line = 'do_fusion="check": 8 lookups checked, largest difference '
         assert line in done.stderr
         assert "use stock TensorFlow from now on" not in done.stderr
-    assert not list(tmp_path.iterdir()), "a notebook must not leave files where it was started"
+    assert not list(here.iterdir()), "a notebook must not leave files where it was started"
 
 
 def test_each_notebook_is_tested():
