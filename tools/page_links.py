@@ -5,8 +5,17 @@ import pathlib
 import re
 from collections.abc import Iterator
 
+import notebooks
+
 # Pages that are read; the site has them too (tools/site_hooks.py).
-PAGES = ("*.md", "docs/**/*.md", "benchmarks/*.md", "tf_ops/*.md", "tests/*/*.md")
+PAGES = (
+    "*.md",
+    "docs/**/*.md",
+    "benchmarks/*.md",
+    "tf_ops/*.md",
+    "tests/*/*.md",
+    "examples/*/*.ipynb",
+)
 # A code block or span, or the target of a link outside of both.
 LINK = re.compile(
     r"^ *```.*?^ *```|(`+)[^`\n]+\1|(?<=\]\()([^)\s]+)(?=\))", re.DOTALL | re.MULTILINE
@@ -25,6 +34,18 @@ def targets(text: str) -> Iterator[str]:
         Targets, such as "training.md#layers".
     """
     yield from (match[2] for match in LINK.finditer(text) if match[2])
+
+
+def text_of(page: pathlib.Path) -> str:
+    """A page as Markdown.
+
+    Args:
+        page: A Markdown file or a notebook.
+
+    Returns:
+        Its text.
+    """
+    return notebooks.page_of(page) if page.suffix == ".ipynb" else page.read_text()
 
 
 @functools.cache
@@ -52,7 +73,7 @@ def dead_links(root: pathlib.Path) -> Iterator[str]:
         A line for each.
     """
     for page in sorted({path for pattern in PAGES for path in root.glob(pattern)}):
-        for target in targets(page.read_text()):
+        for target in targets(text_of(page)):
             why = "" if re.match(r"[a-z]+:", target) else _why_dead(page, target)
             if why:
                 yield f"{page.relative_to(root)}: the link to {target} is dead: {why}"

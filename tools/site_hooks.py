@@ -1,7 +1,8 @@
-"""What MkDocs asks while it builds the site: pages of the API, and links out of docs/.
+"""What MkDocs asks while it builds the site: pages of the API, notebooks, and links out of docs/.
 
-The reference has a page for each module of tools/public_names.py. Files outside docs/ that pages
-link to are copied below `repository/`, so that the site needs no repository beside it.
+The reference has a page for each module of tools/public_names.py, and each notebook of
+examples/notebooks is a page. Files outside docs/ that pages link to are copied below
+`repository/`, so that the site needs no repository beside it.
 """
 
 import pathlib
@@ -10,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import notebooks
 import page_links
 import public_names
 from docstring_text import with_links
@@ -22,7 +24,7 @@ _QUARTILES = re.compile(r"(?<=\| )(\d[\d.]*) \((\d[\d.]*)-(\d[\d.]*)\)(?= \|)")
 
 
 def on_config(config: Any) -> Any:
-    """Fills the tab API of the navigation.
+    """Fills the tabs Notebooks and API of the navigation.
 
     Args:
         config: MkDocs's.
@@ -32,13 +34,15 @@ def on_config(config: Any) -> Any:
     """
     pages = [{_title(module): _page_of(module)} for module in public_names.MODULES]
     for tab in config.nav:
+        if "Notebooks" in tab:
+            tab["Notebooks"] = [_place_of(notebook) for notebook in notebooks.notebooks()]
         if "API" in tab:
             tab["API"] = [{"Overview": "api/index.md"}, *pages, {"Ops": "op_reference.md"}]
     return config
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Adds the pages of the API, and the files outside docs/ that pages link to.
+    """Adds the pages of the API, the notebooks, and the files outside docs/ that pages link to.
 
     Args:
         files: Those of docs/.
@@ -49,20 +53,27 @@ def on_files(files: Any, config: Any) -> Any:
     """
     from mkdocs.structure.files import File  # not before: tests have no MkDocs
 
-    files.append(File.generated(config, "api/index.md", content=_index()))
-    for module in public_names.MODULES:
-        files.append(File.generated(config, _page_of(module), content=_reference(module)))
-    waiting = [ROOT / "docs" / file.src_uri for file in files.documentation_pages()]
-    waiting = [path for path in waiting if path.exists()]
-    known: set[pathlib.Path] = set()
+    sources = [ROOT / "docs" / file.src_uri for file in files.documentation_pages()]
+    pages = {"api/index.md": _index()}
+    pages |= {_page_of(module): _reference(module) for module in public_names.MODULES}
+    pages |= {_place_of(notebook): _notebook(notebook) for notebook in notebooks.notebooks()}
+    for place, content in pages.items():
+        files.append(File.generated(config, place, content=content))
+    for path in _copied([path for path in sources if path.exists()]):
+        files.append(File.generated(config, _copy_of(path), content=path.read_bytes()))
+    return files
+
+
+def _copied(pages: list[pathlib.Path]) -> list[pathlib.Path]:
+    """The notebooks, and the files outside docs/ that they and `pages` link to."""
+    copied = notebooks.notebooks()
+    waiting = pages + copied
     while waiting:
         for target in _linked(waiting.pop()):
-            if target not in known and not target.is_relative_to(ROOT / "docs"):
-                known.add(target)
-                content = target.read_bytes()
-                files.append(File.generated(config, _place_of(target), content=content))
+            if target not in copied and not target.is_relative_to(ROOT / "docs"):
+                copied.append(target)
                 waiting += [target] if target.suffix == ".md" else []
-    return files
+    return copied
 
 
 def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
@@ -91,6 +102,8 @@ def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
             return target
         if found.is_dir():
             found = _page_of_folder(found)
+        if found == source and found.suffix == ".ipynb":  # the file that the page is made of
+            return posixpath.relpath(_copy_of(found), posixpath.dirname(here)) + mark + anchor
         return posixpath.relpath(_place_of(found), posixpath.dirname(here) or ".") + mark + anchor
 
     def name(match: re.Match[str]) -> str:
@@ -177,7 +190,7 @@ def replace_links(markdown: str, lead: Callable[[str], str]) -> str:
 
 def _linked(page: pathlib.Path) -> Iterator[pathlib.Path]:
     """The files that a page links to."""
-    for target in page_links.targets(page.read_text()):
+    for target in page_links.targets(page_links.text_of(page)):
         found = (page.parent / target.partition("#")[0]).resolve()
         if found.is_file():
             yield found
@@ -186,6 +199,8 @@ def _linked(page: pathlib.Path) -> Iterator[pathlib.Path]:
 def _source_of(place: str) -> pathlib.Path:
     """The file in the repository that a page of the site is made of."""
     path = pathlib.PurePosixPath(place)
+    if path.parts[0] == "notebooks":
+        return notebooks.FOLDER / f"{path.stem}.ipynb"
     return ROOT.joinpath(*path.parts[1:]) if path.parts[0] == "repository" else ROOT / "docs" / path
 
 
@@ -193,7 +208,18 @@ def _place_of(path: pathlib.Path) -> str:
     """Where a file of the repository is on the site."""
     if path.is_relative_to(ROOT / "docs"):
         return path.relative_to(ROOT / "docs").as_posix()
+    return f"notebooks/{path.stem}.md" if path.suffix == ".ipynb" else _copy_of(path)
+
+
+def _copy_of(path: pathlib.Path) -> str:
+    """Where the site has a copy of a file that is outside docs/."""
     return f"repository/{path.relative_to(ROOT).as_posix()}"
+
+
+def _notebook(path: pathlib.Path) -> str:
+    """The page of a notebook: its cells, after a link to its file."""
+    title, _, rest = notebooks.page_of(path).partition("\n")
+    return f"{title}\n\nThe notebook: [`{path.name}`]({path.name})\n{rest}"
 
 
 # --- The API reference ---

@@ -170,6 +170,13 @@ def test_one_line_at_the_default_level(function, caplog, monkeypatch):
     )
 
 
+def test_the_line_has_the_largest_value_of_equal_results(caplog, monkeypatch):
+    monkeypatch.setattr(fusion_check, "_summary", fusion_check._Summary())
+    fusion_check._summary.add("lookup", True, 0.0, 0.5, np.ones(2))
+    fusion_check._summary.log()
+    assert "largest difference 0 beside a largest value of 0.5," in caplog.records[0].getMessage()
+
+
 def test_the_line_at_the_end_of_a_process(caplog, monkeypatch):
     monkeypatch.setattr(fusion_check, "_summary", fusion_check._Summary())
     seed_fault(monkeypatch, break_outputs)

@@ -1,5 +1,6 @@
 """What the site of `make docs` is made of: public names, links, docstrings, pages of the API."""
 
+import json
 import pathlib
 import re
 import types
@@ -9,6 +10,7 @@ import tensorflow as tf
 
 import check_repo
 import docstring_text
+import notebooks
 import page_links
 import public_names
 import site_hooks
@@ -79,6 +81,12 @@ def test_anchors_are_those_of_a_git_host(tmp_path):
         ("repository/README.md", "docs/gpu.md", "../gpu.md"),
         ("repository/tf_ops/README.md", "../docs/gpu.md#why", "../../gpu.md#why"),
         ("training.md", "#layers", "#layers"),
+        ("index.md", "../examples/notebooks/two_tower.ipynb", "notebooks/two_tower.md"),
+        ("notebooks/two_tower.md", "../../docs/training.md#keras", "../training.md#keras"),
+        (
+            *("notebooks/two_tower.md", "two_tower.ipynb"),
+            "../repository/examples/notebooks/two_tower.ipynb",
+        ),
         ("training.md", "https://a.example/b.md", "https://a.example/b.md"),
     ],
 )
@@ -147,6 +155,35 @@ def test_the_tab_of_the_reference_has_each_module():
     ]
     for module in public_names.MODULES:
         assert f"]({module or 'fe'}.md)" in site_hooks._index()
+
+
+def test_the_tab_of_the_notebooks_has_each():
+    config = types.SimpleNamespace(nav=[{"Notebooks": []}])
+    pages = site_hooks.on_config(config).nav[0]["Notebooks"]
+    assert pages[0] == "notebooks/two_tower.md"
+    assert len(pages) == len(notebooks.notebooks()) >= 3
+
+
+def test_a_notebook_is_a_page(tmp_path):
+    notebook = tmp_path / "a.ipynb"
+    cells = [
+        {"cell_type": "markdown", "source": ["# A\n", "[b](b.md)"]},
+        {"cell_type": "code", "source": ["x = y[0](z)\n", "x"]},
+    ]
+    notebook.write_text(json.dumps({"cells": cells}))
+    assert site_hooks._notebook(notebook) == (
+        "# A\n\nThe notebook: [`a.ipynb`](a.ipynb)\n[b](b.md)\n\n```python\nx = y[0](z)\nx\n```\n"
+    )
+    assert notebooks.code_of(notebook) == "x = y[0](z)\nx\n"
+
+
+def test_dead_links_of_a_notebook_are_found(tmp_path):
+    folder = tmp_path / "examples/notebooks"
+    folder.mkdir(parents=True)
+    cell = {"cell_type": "markdown", "source": ["[a](a.md)"]}
+    (folder / "a.ipynb").write_text(json.dumps({"cells": [cell]}))
+    (dead,) = page_links.dead_links(tmp_path)
+    assert dead.startswith("examples/notebooks/a.ipynb: the link to a.md is dead")
 
 
 def test_docstrings_as_shown():

@@ -1,6 +1,7 @@
 """fe.summarize_statistics: what TensorBoard would read."""
 
 import collections
+import contextlib
 
 import numpy as np
 import pytest
@@ -98,14 +99,46 @@ def test_a_monitored_session_writes_them(tmp_path):
             for _ in range(3):
                 session.run(train)
     got = written(tmp_path)
-    assert set(got) >= tags("tower/users", "tower/items")
-    assert max(got["tower/users/size"].values()) >= 2.0
+    assert set(got) >= tags("tower.users", "tower.items")
+    assert max(got["tower.users/size"].values()) >= 2.0
 
 
 def test_a_partition_alone_has_its_own_name(tmp_path):
     with tf.summary.create_file_writer(str(tmp_path)).as_default():
         fe.summarize_statistics(list(partitioned("items")), step=0)
     assert set(written(tmp_path)) == tags("items/part_0", "items/part_1")
+
+
+@pytest.mark.parametrize("is_graph", [False, True])
+def test_each_table_has_a_section(is_graph, tmp_path):
+    """TensorBoard's sections are what precedes the first slash of a tag."""
+    names = {
+        "users": "users",
+        "tower/users": "tower.users",
+        "tower/items": "tower.items",
+        "input_layer/ad_embedding/embedding_weights": "input_layer.ad_embedding.embedding_weights",
+        "shops/embeddings": "shops/embeddings",  # as a layer of Keras names its table
+        "tower/shops/embeddings": "tower.shops/embeddings",
+    }
+    if is_graph:
+        with tf.Graph().as_default(), v1.Session() as session:
+            fe.summarize_statistics([fe.get_embedding_variable(name, 4) for name in names])
+            with contextlib.closing(v1.summary.FileWriter(str(tmp_path))) as writer:
+                writer.add_summary(session.run(v1.summary.merge_all()))
+    else:
+        with tf.summary.create_file_writer(str(tmp_path)).as_default():
+            fe.summarize_statistics([fe.get_embedding_variable(n, 4) for n in names], step=0)
+    got = set(written(tmp_path))
+    assert got == tags(*names.values())
+    sections = collections.Counter(tag.partition("/")[0] for tag in got)
+    assert sections == {name.partition("/")[0]: len(IN_DRAM) for name in names.values()}
+
+
+def test_partitions_share_a_section(tmp_path):
+    with tf.summary.create_file_writer(str(tmp_path)).as_default():
+        fe.summarize_statistics([*partitioned("tower/items"), partitioned("tower/ads")], step=0)
+    parts = ("tower.items/part_0", "tower.items/part_1")
+    assert set(written(tmp_path)) == tags(*parts, "tower.ads")
 
 
 def test_other_variables_are_an_error():

@@ -79,11 +79,8 @@ class _Summary:
     def _clear(self) -> None:
         self._names: set[str] = set()
         self._stopped: set[str] = set()
-        self._largest = (
-            0.0,
-            0.0,
-            0.0,
-        )  # difference / stock's largest value, difference, stock's largest value
+        # Difference / stock's largest value, difference, stock's largest value; below any check's.
+        self._largest = (-1.0, 0.0, 0.0)
         self._first_seconds = np.zeros(2)  # of the fused and of the stock lookups
         self._second_seconds = np.zeros(2)
 

@@ -18,6 +18,9 @@ def summarize_statistics(
 ) -> list[tf.Tensor]:
     """Writes all statistics of EmbeddingVariables as scalar summaries, "NAME/STATISTIC".
 
+    TensorBoard shows each table in a section of its own: slashes in the name are written as dots.
+    The table of a Keras layer has its layer's section: "LAYER/embeddings/STATISTIC".
+
     The statistics of a tier on an SSD are written only for variables that have one.
 
     Eagerly and in a tf.function the default writer of tf.summary writes them. In a graph of
@@ -48,7 +51,7 @@ def summarize_statistics(
     is_v2 = tf.executing_eagerly() or tf.inside_function()
     summaries = []
     for variable in variables:
-        name = _name_of(variable)
+        name = _tag_of(variable)
         for statistic, value in _statistics_of(variable).items():
             tag = f"{name}/{statistic}"
             if is_v2:
@@ -93,14 +96,22 @@ def _scalar_metadata() -> Any:
     return metadata
 
 
-def _name_of(variable: Any) -> str:
+def _tag_of(variable: Any) -> str:
     if isinstance(variable, PartitionedEmbeddingVariable):
-        return variable.name
+        return _in_a_section(variable.name)
     if isinstance(variable, EmbeddingVariable):
         partition = variable.partition
         suffix = f"/part_{partition.index}" if partition.count > 1 else ""
-        return partition.whole_name + suffix
+        return _in_a_section(partition.whole_name) + suffix
     raise TypeError(
         f"variables must be EmbeddingVariables, got {variable!r}; pass what "
         "fe.get_embedding_variable returned"
     )
+
+
+def _in_a_section(name: str) -> str:
+    """Writes slashes as dots: TensorBoard's section is what precedes a tag's first slash."""
+    owner, slash, weight = name.rpartition("/")
+    if weight == "embeddings":  # a Keras layer has one table, so the layer is the section
+        return owner.replace("/", ".") + slash + weight
+    return name.replace("/", ".")
