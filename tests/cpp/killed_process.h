@@ -27,6 +27,12 @@ inline void Sign() { EXPECT_EQ(write(STDOUT_FILENO, &kSign, 1), 1); }
 // What the process was given; null in a test that was run by hand.
 inline const char* FolderToKillIn() { return std::getenv(kFolderVariable); }
 
+// How often a test kills: a few times, or what FE_KILLS says, for a test of hours.
+inline int NumKills() {
+  const char* given = std::getenv("FE_KILLS");
+  return given == nullptr ? 10 : std::stoi(given);
+}
+
 // Not a fork: threads do not come along with one.
 class KilledProcess {
  public:

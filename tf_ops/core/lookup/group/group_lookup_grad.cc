@@ -6,6 +6,7 @@
 
 #include "tf_ops/core/base/simd.h"
 #include "tf_ops/core/base/tasks.h"
+#include "tf_ops/core/lookup/rows/row_grad.h"
 
 namespace fused_embedding {
 namespace {

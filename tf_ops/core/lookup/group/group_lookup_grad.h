@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "tf_ops/core/lookup/group/group_column.h"
-#include "tf_ops/core/lookup/rows/row_grad.h"
 #include "tf_ops/core/lookup/stages/unique.h"
 
 namespace fused_embedding {

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "tf_ops/core/lookup/group/column_rows.h"
-#include "tf_ops/core/lookup/rows/row_sum.h"
 #include "tf_ops/core/lookup/rows/row_sums.h"
 
 namespace fused_embedding {

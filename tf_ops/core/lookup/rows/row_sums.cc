@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "tf_ops/core/lookup/rows/row_sum.h"
-
 namespace fused_embedding {
 namespace {
 

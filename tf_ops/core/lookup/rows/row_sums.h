@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "tf_ops/core/base/dtype.h"
+#include "tf_ops/core/lookup/rows/row_sum.h"
 
 namespace fused_embedding {
 
@@ -16,7 +16,7 @@ constexpr int64_t kRowsInFlight = 24;
 // Consecutive sums.
 template <typename T>
 struct RowSumBlock {
-  static constexpr int64_t kMaxPairs = 128;  // kTermsInBlock
+  static constexpr int64_t kMaxPairs = kTermsInBlock;
 
   // A sum of the pairs after those of the sum before it.
   struct Sum {
