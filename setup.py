@@ -8,7 +8,6 @@ import sys
 
 import setuptools
 from setuptools import Extension, setup
-from setuptools.command.build_ext import build_ext
 
 if int(setuptools.__version__.split(".")[0]) < 77:
     sys.exit(
@@ -50,16 +49,12 @@ def _switch(name: str, default: str, *others: str) -> str:
     return value
 
 
-class CMakeBuild(build_ext):
+class CMakeBuild(wheel_build.LibraryBuild):
     """Builds the native library; FE_PREBUILT_DIR is where Bazel has put it already.
 
     FE_CUDA=ON also builds the one for GPUs, for FE_CUDA_ARCHITECTURES. FE_ROCKSDB=ON wants the one
     for tables on an SSD, OFF leaves it out, and AUTO builds it where librocksdb is found.
     """
-
-    def get_ext_filename(self, fullname: str) -> str:
-        """The library has no Python ABI in its name: it never calls Python."""
-        return fullname.replace(".", "/") + ".so"
 
     def build_extension(self, ext: Extension) -> None:
         """Puts `_ops.so`, `_build_info.py` and other libraries beside the Python files."""

@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 from setuptools import Extension, setup
-from setuptools.command.build_ext import build_ext
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tools"))
@@ -17,12 +16,8 @@ LIBRARY = "fused_embedding/_cold_store_rocksdb.so"
 BUILD_BASE = wheel_build.new_folder()
 
 
-class CMakeBuild(build_ext):
+class CMakeBuild(wheel_build.LibraryBuild):
     """Builds the library with CMake; TensorFlow is not asked for."""
-
-    def get_ext_filename(self, fullname: str) -> str:
-        """The library never calls Python."""
-        return LIBRARY
 
     def build_extension(self, ext: Extension) -> None:
         """Puts the library where `_ops.so` of the package looks for it."""

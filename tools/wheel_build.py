@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Mapping
 
 from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 INIT = ROOT / "python/fused_embedding/__init__.py"
@@ -35,6 +36,14 @@ def run_cmake(folder: pathlib.Path, options: Mapping[str, object], *targets: str
     configure = ["cmake", "-S", str(ROOT), "-B", str(folder), "-G", "Ninja"]
     subprocess.run([*configure, *(f"-D{k}={v}" for k, v in options.items())], check=True)
     subprocess.run(["cmake", "--build", folder, "--target", *targets], check=True)
+
+
+class LibraryBuild(build_ext):
+    """Builds a library that Python finds by its path, and does not import."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        """The library has no Python ABI in its name: it never calls Python."""
+        return fullname.replace(".", "/") + ".so"
 
 
 class Py3Wheel(bdist_wheel):
