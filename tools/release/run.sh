@@ -2,7 +2,7 @@
 # run.sh BIN JOBS FOLDER "MINOR ...": makes FOLDER, which could be uploaded: the source distribution, a
 # wheel for each MINOR of TensorFlow, the part for SSDs, release notes and hashes. Everything is built
 # of the last commit, checked, and built again for the MINORs in AGAIN (default: all). A stage prints
-# one line. Exits with the first error.
+# one line. Exits after the first stage that fails.
 set -e
 unset PYTHONPATH
 umask 022
@@ -39,4 +39,8 @@ each "$minors" try $here/try.sh {} "$work" "$out"
 stage release-refusals $here/refusals.sh "$bin" "$out"
 stage release-check "$python" $here/check.py "$out" "$minors"
 again=${AGAIN-$minors}
-[ -z "$again" ] || CCACHE_NAMESPACE=again each "$again" again $here/again.sh "$bin" {} "$sdist" "$work" "$out"
+if [ -n "$again" ]; then
+    export CCACHE_NAMESPACE=again
+    stage again-ssd $here/again.sh "$bin" ssd "$sdist" "$work" "$out"
+    each "$again" again $here/again.sh "$bin" {} "$sdist" "$work" "$out"
+fi
