@@ -23,7 +23,8 @@ in_root /venv/bin/python /example.py
 in_root /venv/bin/fused-embedding --version
 if [ -n "$notebook" ]; then
     cp "$notebook" "$root/notebook.ipynb"
-    in_root /venv/bin/pip install -q --find-links /wheels jupyter nbconvert 'fused-embedding-tf221[demo]'
-    in_root /venv/bin/jupyter nbconvert --to notebook --execute --output /done.ipynb /notebook.ipynb
+    in_root /venv/bin/pip install -q --find-links /wheels nbclient ipykernel
+    in_root /venv/bin/jupyter execute --output=done.ipynb /notebook.ipynb
+    grep -A3 '"text": \[' "$root/done.ipynb" | grep '^ *"' | tail -20
 fi
 echo "$(($(date +%s) - start)) s from the first command of the user to the last"

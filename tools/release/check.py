@@ -10,6 +10,7 @@ import email.message
 import email.parser
 import hashlib
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -38,10 +39,13 @@ def require(is_met: bool, message: str) -> None:
         raise ReleaseError(message)
 
 
-def in_metadata(wheel: zipfile.ZipFile) -> dict[str, bytes]:
-    """The files of `.dist-info`, by their path in it."""
-    found = (re.fullmatch(r"[^/]+\.dist-info/(.+)", name) for name in wheel.namelist())
-    return {match[1]: wheel.read(match[0]) for match in found if match}
+def files_of(path: pathlib.Path) -> tuple[dict[str, bytes], dict[str, bytes]]:
+    """The files of a wheel: those of `.dist-info`, by their path in it, and all."""
+    with zipfile.ZipFile(path) as wheel:
+        names = [one.filename for one in wheel.infolist() if not one.is_dir()]
+        files = {name: wheel.read(name) for name in names}
+    found = (re.fullmatch(r"[^/]+\.dist-info/(.+)", name) for name in files)
+    return {match[1]: files[match[0]] for match in found if match}, files
 
 
 def check_metadata(path: pathlib.Path, fields: email.message.Message, name: str) -> None:
@@ -69,9 +73,7 @@ def check_boms(path: pathlib.Path, metadata: dict[str, bytes]) -> None:
 
 def check_wheel(path: pathlib.Path, minor: str) -> dict[str, bytes]:
     """A wheel for one TensorFlow. Returns the files that all wheels share."""
-    with zipfile.ZipFile(path) as wheel:
-        metadata = in_metadata(wheel)
-        files = {name: wheel.read(name) for name in wheel.namelist()}
+    metadata, files = files_of(path)
     fields = email.parser.Parser().parsestr(metadata["METADATA"].decode())
     check_metadata(path, fields, f"fused-embedding-tf{minor.replace('.', '')}")
     for extra, package in (("cpu", "tensorflow-cpu"), ("cuda", "tensorflow[and-cuda]")):
@@ -89,9 +91,8 @@ def check_wheel(path: pathlib.Path, minor: str) -> dict[str, bytes]:
 
 def check_ssd(path: pathlib.Path) -> None:
     """The part for SSDs: one library, RocksDB beside it, and their licences."""
-    with zipfile.ZipFile(path) as wheel:
-        metadata = in_metadata(wheel)
-        files = [name for name in wheel.namelist() if ".dist-info/" not in name]
+    metadata, everything = files_of(path)
+    files = [name for name in everything if ".dist-info/" not in name]
     fields = email.parser.Parser().parsestr(metadata["METADATA"].decode())
     check_metadata(path, fields, "fused-embedding-ssd")
     outside = [name for name in files if not name.startswith("fused_embedding_ssd.libs/")]
@@ -114,12 +115,18 @@ def check_sdist(path: pathlib.Path) -> None:
     require(not built, f"{path.name}: has what a build has made: {built}")
 
 
-def tags_of(path: pathlib.Path) -> str:
-    """The oldest platform that auditwheel finds for a wheel."""
+def check_tag(path: pathlib.Path) -> None:
+    """The wheel's tag is what auditwheel finds by the versions of the symbols that it needs.
+
+    Its verdict on the whole wheel is no tag at all where libtensorflow_framework.so.2 is needed,
+    which TensorFlow installs.
+    """
     command = [str(BIN / "auditwheel"), "show", str(path)]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    found = re.search(r'platform\s+tag:\s+"(\w+)"', shown)
-    return found[1] if found else shown
+    found = re.search(r'constrains the platform tag to\s+"(\w+)"', shown)
+    tag = found[1] if found else "none"
+    print(f"auditwheel: the symbols of {path.name.split('-')[0]} need {tag}")
+    require(tag in path.name, f"{path.name}: auditwheel finds {tag}: {shown}")
 
 
 def write_notes(folder: pathlib.Path) -> None:
@@ -156,9 +163,12 @@ def main() -> None:
     require(all(other == first for other in others), "the wheels' Python files differ")
     check_ssd(ssd)
     check_sdist(sdist)
-    subprocess.run([BIN / "twine", "check", "--strict", *sorted(expected)], check=True)
+    for path in sorted(expected):
+        command = [str(BIN / "twine"), "--no-color", "check", "--strict", str(path)]
+        env = {**os.environ, "COLUMNS": "200"}
+        subprocess.run(command, check=True, env=env)
     for path in sorted(expected - {sdist}):
-        print(f"auditwheel: {path.name} needs {tags_of(path)}")
+        check_tag(path)
     if "fused-embedding.example" in (wheel_build.ROOT / "pyproject.toml").read_text():
         print("NOT READY: pyproject.toml's URLs are examples; put the project's host there")
     write_notes(folder)

@@ -6,13 +6,13 @@ bin=$1 out=$2
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 mkdir "$folder/both"
-for wheel in "$out"/fused_embedding_tf2*.whl; do  # as pip does: the files of all, one over another
-    "$bin/python" -m zipfile -e "$wheel" "$folder/both"
+for wheel in $(find "$out" -name 'fused_embedding_tf2*.whl' | sort | tail -2); do
+    "$bin/python" -m zipfile -e "$wheel" "$folder/both"  # as pip does: one over the other
 done
 if [ "$(find "$folder/both" -name 'fused_embedding_tf*.dist-info' | wc -l)" -lt 2 ]; then
     echo "two distributions: not tried with one wheel"
 elif PYTHONPATH=$folder/both "$bin/python" -c 'import fused_embedding' 2>"$folder/refusal"; then
-    echo "several distributions were imported together" >&2
+    echo "two distributions were imported together" >&2
     exit 1
 else
     tail -1 "$folder/refusal"

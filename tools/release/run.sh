@@ -36,6 +36,7 @@ stage release-ssd $here/ssd.sh "$bin" "$sdist" "$work/first/ssd" "$out"
 each "$minors" tensorflow $here/tensorflow.sh {} "$work"
 each "$minors" wheel $here/wheel.sh "$bin" {} "$sdist" "$work" first "$out"
 each "$minors" try $here/try.sh {} "$work" "$out"
+stage try-source $here/source.sh "$bin" "${minors##* }" "$sdist" "$work"
 stage release-refusals $here/refusals.sh "$bin" "$out"
 stage release-check "$python" $here/check.py "$out" "$minors"
 again=${AGAIN-$minors}
