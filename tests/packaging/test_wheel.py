@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tarfile
 import zipfile
 
 import pytest
@@ -106,3 +107,35 @@ def test_lists_what_the_library_contains(wheel):
     assert parts["tensorflow"]["version"] == tf.version.VERSION
     library = (PACKAGE / "_ops.so").read_bytes()
     assert parts["libstdc++"]["version"] == sbom.compiler_of(library) != ""
+
+
+def run_setup(*arguments):
+    """Runs setup.py where there is no TensorFlow."""
+    return subprocess.run(
+        [sys.executable, "setup.py", "-q", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "FE_TENSORFLOW_PATH": "/nowhere"},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_a_source_distribution_needs_no_tensorflow(tmp_path):
+    done = run_setup("sdist", "--dist-dir", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    top = f"fused_embedding-{fused_embedding.__version__}"
+    with tarfile.open(tmp_path / f"{top}.tar.gz") as archive:
+        names = {name.removeprefix(f"{top}/") for name in archive.getnames()}
+    tracked = subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines()
+    folders = ("tf_ops/", "python/", "ssd/", "tests/cuda_emulation/")
+    sources = {name for name in tracked if name.startswith(folders)}
+    assert sources <= names
+    assert {"CMakeLists.txt", "NOTICE", "setup.py", "tools/wheel_build.py"} <= names
+    assert not [name for name in names if name.endswith((".so", "_build_info.py"))]
+
+
+def test_a_wheel_without_tensorflow_is_refused(tmp_path):
+    done = run_setup("bdist_wheel", "--dist-dir", str(tmp_path))
+    assert done.returncode != 0
+    assert "fused_embedding cannot be built: no TensorFlow" in done.stderr
+    assert list(tmp_path.iterdir()) == []

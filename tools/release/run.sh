@@ -16,7 +16,7 @@ if [ -n "$(git status --porcelain --untracked-files=no)" ]; then
 fi
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
-# Of releases alone; the second build has a cache of its own, so that it compiles everything again.
+# Of releases alone. The second build has a cache of its own each time: it compiles everything again.
 export CCACHE_NAMESPACE=release
 
 stage() { "$python" tools/stage.py "$@"; }
@@ -41,7 +41,7 @@ stage release-refusals $here/refusals.sh "$bin" "$out"
 stage release-check "$python" $here/check.py "$out" "$minors"
 again=${AGAIN-$minors}
 if [ -n "$again" ]; then
-    export CCACHE_NAMESPACE=again
+    CCACHE_NAMESPACE=release-$(date +%s)
     stage again-ssd $here/again.sh "$bin" ssd "$sdist" "$work" "$out"
     each "$again" again $here/again.sh "$bin" {} "$sdist" "$work" "$out"
 fi
