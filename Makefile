@@ -22,7 +22,7 @@ SUMMARY := true
 endif
 STAGE := @$(PYTHON) tools/stage.py
 
-.PHONY: help demo bench test test-oldest lint docs wheel bazel sanitize cuda gpu qemu portable ci build core-tests clean
+.PHONY: help demo bench test test-oldest lint docs wheel bazel sanitize cuda gpu qemu portable release ci build core-tests clean
 
 help:
 	@echo "make demo [DATA=train.tsv]           trains stock, do_fusion=True and fe.accelerate() on the same rows"
@@ -32,6 +32,7 @@ help:
 	@echo "make bench [ARGS=--workload=W1]      measures, if nothing else does and the machine is fit to"
 	@echo "make gpu                             tests and measures the CUDA core on this GPU, without TensorFlow"
 	@echo "make wheel | bazel | portable                        builds dist/*.whl"
+	@echo "make release [MINORS=2.21]           builds and checks all files of a release, in dist/release"
 
 .venv/.done: tools/requirements.txt
 	$(STAGE) setup env PYTHON=$(PYTHON) tools/make_venv.sh .venv tools/requirements.txt 13
@@ -96,9 +97,21 @@ bazel: wheel
 	$(STAGE) bazel tools/bazel_wheel.sh $(BIN)/python $(if $(FE_IN_CI),--config=ci)
 	@ls dist/bazel/*.whl
 
-portable: wheel
-	$(STAGE) portable tools/portable_wheel.sh $(BIN)
+portable: export FE_ROCKSDB := ON
+portable: wheel .venv-release/.done
+	@rm -rf dist/portable
+	$(STAGE) portable sh -c 'tools/portable_wheel.sh .venv-release/bin dist/*.whl dist/portable'
 	@ls dist/portable/*.whl
+
+.venv-release/.done: tools/release/requirements.txt
+	$(STAGE) setup-release env PYTHON=$(PYTHON) tools/make_venv.sh .venv-release $< 13
+
+# Not a part of `make ci`: docs/releasing.md. MINORS: fewer versions of TensorFlow; AGAIN: those that are
+# built twice.
+MINORS ?= 2.15 2.16 2.17 2.18 2.19 2.20 2.21
+release: .venv-release/.done
+	@tools/release/run.sh .venv-release/bin $(JOBS) dist/release "$(MINORS)"; \
+	    status=$$?; $(SUMMARY) && exit $$status
 
 # With the oldest TensorFlow: what depends on its version, and each value of a parameter once.
 OLDEST_IN_CI := --skip-slow --grids=values --folders=ops,variable,lookup,columns,acceleration,kerases,train,checkpoint,packaging
@@ -113,7 +126,7 @@ ci:
 	    status=$$?; $(PYTHON) tools/stage.py --summary .ci/ci_seconds.json && exit $$status
 
 clean:
-	rm -rf build dist .venv .venv-oldest python/*.egg-info
+	rm -rf build dist .venv .venv-oldest .venv-docs .venv-release python/*.egg-info
 	rm -f python/fused_embedding/_ops.so python/fused_embedding/_build_info.py
 	rm -f python/fused_embedding/_ops_cuda.so python/fused_embedding/_ops_cuda.json
 	rm -f python/fused_embedding/_cold_store_rocksdb.so

@@ -37,6 +37,6 @@ python_wheel = rule(
     attrs = {
         "srcs": attr.label_list(allow_files = True, doc = "setup.py and what it packs."),
         "prebuilt": attr.label_list(allow_files = True, doc = "_ops.so and _build_info.py."),
-        "python": attr.label(executable = True, cfg = "exec", doc = "Finds setuptools >= 70.1."),
+        "python": attr.label(executable = True, cfg = "exec", doc = "Finds setuptools >= 77."),
     },
 )

@@ -134,7 +134,7 @@ def _help() -> str:
 
 
 def _version() -> str:
-    """As the name of the wheel has it: "0.1.0+tf2.21"."""
+    """What is installed: "0.2.0 for TensorFlow 2.21"."""
     package = pathlib.Path(__file__).with_name("fused_embedding")
     source = (package / "__init__.py").read_text()
     version = re.findall(r'^__version__ = "(.+)"$', source, re.MULTILINE)
@@ -142,4 +142,4 @@ def _version() -> str:
     if not build_info.exists():
         return f"{version[0]} (its ops are not built)"
     tensorflow = re.findall(r'^TENSORFLOW_VERSION = "(\d+\.\d+)', build_info.read_text(), re.M)
-    return f"{version[0]}+tf{tensorflow[0]}"
+    return f"{version[0]} for TensorFlow {tensorflow[0]}"

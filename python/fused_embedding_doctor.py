@@ -14,6 +14,7 @@ import os
 import pathlib
 import platform
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -215,7 +216,7 @@ def tensorflow_check(probe: Probe) -> Check:
         is_for_it = ", which the library was built for" if wanted else ""
         return Check("TensorFlow", "OK", f"{version}{is_for_it}; Python {_python()}")
     found = f"{version}, but the library was built for {wanted}"
-    to_do = f"pip install --force-reinstall --no-deps . in the source folder, or {wheel}"
+    to_do = f"{_distribution('command_for_tensorflow', _minor(version))}; or {wheel}"
     return Check("TensorFlow", "BROKEN", found, to_do)
 
 
@@ -411,7 +412,8 @@ def rocksdb_check() -> Check:
     """Whether tables can have a tier on an SSD."""
     library = PACKAGE / "_cold_store_rocksdb.so"
     if not library.exists():
-        to_do = "only for tables larger than memory: apt-get install librocksdb-dev, build again"
+        command = _distribution("command_for_extra", "ssd")
+        to_do = f"only for tables larger than memory: {command}"
         return Check("RocksDB", "missing", "built without it: no tables on an SSD", to_do)
     try:
         ctypes.CDLL(str(library))
@@ -425,8 +427,15 @@ def plots_check(missing: Sequence[str]) -> Check:
     """Whether the demo and the plots of inspect and advise have what they need."""
     if not missing:
         return Check("demo, plots", "OK", "matplotlib, scikit-learn and tqdm are there")
-    to_do = "for the demo and plots of inspect only: pip install 'fused_embedding[demo]'"
+    command = _distribution("command_for_extra", "demo")
+    to_do = f"for the demo and plots of inspect only: {command}"
     return Check("demo, plots", "missing", f"not installed: {', '.join(missing)}", to_do)
+
+
+def _distribution(function: str, argument: str) -> str:
+    """Calls a function of `fused_embedding.distribution`, without the import of the package."""
+    path = pathlib.Path(__file__).with_name("fused_embedding") / "distribution.py"
+    return runpy.run_path(str(path))[function](argument)
 
 
 def is_there(name: str) -> bool:

@@ -14,7 +14,8 @@ trap 'rm -rf "$fresh"' EXIT
 "$python" -m venv "$fresh/venv"
 "$fresh/venv/bin/pip" install -q "tensorflow-cpu==${tensorflow##*;}"
 # TensorFlow asks for any setuptools, so from Python 3.12 on pip has taken the newest one.
-if "$fresh/venv/bin/python" -c 'import setuptools.command.bdist_wheel' 2>/dev/null; then
+packs_wheels="import find_setuptools as f, sys; sys.exit(not f.packs_wheels(sys.argv[1]))"
+if PYTHONPATH=tools "$python" -c "$packs_wheels" "$fresh/venv/bin/python"; then
     "$fresh/venv/bin/pip" uninstall -q -y setuptools
 fi
 

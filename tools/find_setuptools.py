@@ -10,7 +10,8 @@ import pathlib
 import subprocess
 import sys
 
-REQUIRED = "setuptools>=70.1"  # the first with bdist_wheel; as in pyproject.toml
+REQUIRED = "setuptools>=77"  # the first that knows pyproject.toml's licence; as there
+_TRIAL = "import setuptools as s; exit(int(s.__version__.split('.')[0]) < 77)"
 
 
 class NotFoundError(Exception):
@@ -19,7 +20,7 @@ class NotFoundError(Exception):
 
 def packs_wheels(python: str) -> bool:
     """Whether the setuptools of `python` is new enough; many environments have none, or 65.5."""
-    command = [python, "-E", "-c", "import setuptools.command.bdist_wheel"]
+    command = [python, "-E", "-c", _TRIAL]
     return subprocess.run(command, capture_output=True).returncode == 0
 
 

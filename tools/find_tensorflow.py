@@ -16,7 +16,8 @@ OLDEST = (2, 15)
 REMEDY = (
     f"Install one TensorFlow of 2.15 to 2.21 into the environment of {sys.executable} first "
     "(`pip install tensorflow-cpu`), or set FE_TENSORFLOW_PATH to the folder of an installed one "
-    "(.../site-packages/tensorflow)"
+    "(.../site-packages/tensorflow). A wheel such as fused-embedding-tf221 needs no build: "
+    "`pip install 'fused-embedding-tf221[cpu]'`"
 )
 
 

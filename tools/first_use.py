@@ -4,6 +4,7 @@ tools/try_tensorflow.sh runs it in an environment with one TensorFlow and the in
 """
 
 import json
+import pathlib
 import platform
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import readme_example
 
 tf1 = tf.compat.v1
 NUM_STEPS = 5
+_NUM_SSD_ROWS, _DRAM_BYTES = 80_000, 16 << 20
 IDS = np.array([[3, 1, 3], [7, 0, 1], [9, 9, 2], [4, 3, 8]], np.int64)
 
 
@@ -112,11 +114,30 @@ def try_export() -> str:
     return "served by stock TensorFlow alone, the same rows"
 
 
+def try_ssd() -> str:
+    """Trains a table with a tier on an SSD, where the installation has RocksDB."""
+    library = pathlib.Path(fe.__file__).with_name("_cold_store_rocksdb.so")
+    if not library.exists():
+        return "not tried: this installation has no RocksDB"
+    with tempfile.TemporaryDirectory() as folder:
+        storage = fe.StorageOption(fe.StorageType.DRAM_SSD, folder, (_DRAM_BYTES,))
+        option = fe.EmbeddingVariableOption(storage_option=storage)
+        table = fe.get_embedding_variable("on_ssd", 64, ev_option=option)
+        ids = tf.range(_NUM_SSD_ROWS, dtype=tf.int64)
+        first = [tf.nn.embedding_lookup(table, one).numpy() for one in tf.split(ids, 8)]
+        again = [tf.nn.embedding_lookup(table, one).numpy() for one in tf.split(ids, 8)]
+        np.testing.assert_array_equal(again, first)
+        num_demotions = int(table.statistics()["demotions"])
+        del table
+    return f"{_NUM_SSD_ROWS} rows, {num_demotions} demotions to the SSD, read back bit for bit"
+
+
 STEPS: dict[str, Callable[[], str]] = {
     "README example": try_readme,
     "training against stock": try_training,
     "Saver": try_saver,
     "export_for_serving": try_export,
+    "tier on an SSD": try_ssd,
 }
 
 

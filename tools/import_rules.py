@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 # The rooms of the package from bottom to top; those in one line do not import each other.
 ROOMS = (
+    ("distribution",),
     ("extras", "moved"),
     ("terminal",),
     ("ops",),

@@ -14,6 +14,11 @@ if getattr(sys, "argv", [])[:2] == ["-m", "doctor"]:  # it has to run where the 
     if fused_embedding_cli.is_for_doctor():
         fused_embedding_cli.main()
 
+from fused_embedding import distribution
+
+if _refusal := distribution.refusal():  # before modules of two versions are imported together
+    raise ImportError(_refusal)
+
 from fused_embedding import (
     compat,
     contrib,
@@ -55,7 +60,7 @@ from fused_embedding.variable.partitions import PartitionedEmbeddingVariable
 from fused_embedding.variable.scope import EMBEDDING_VARIABLES, get_embedding_variable
 from fused_embedding.variable.statistics import summarize_statistics
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "EMBEDDING_VARIABLES",
@@ -102,4 +107,4 @@ def __dir__() -> list[str]:
 
 moved.install()
 
-del dispatch, gradients, moved, sys  # imported for their registrations
+del dispatch, distribution, gradients, moved, sys  # imported for what they do once

@@ -4,7 +4,9 @@ import importlib
 import importlib.util
 from typing import Any
 
-# What `pip install 'fused_embedding[demo]'` brings, by import name.
+from fused_embedding import distribution
+
+# What the extra `demo` of the distribution brings, by import name.
 PACKAGES = ("matplotlib", "sklearn", "tqdm")
 
 
@@ -19,7 +21,7 @@ def load(name: str) -> Any:
     except ImportError as error:
         raise ImportError(
             f"this needs the Python package {name.partition('.')[0]}, which does not import "
-            f"({error}); install the demo's packages: pip install 'fused_embedding[demo]'"
+            f"({error}); install the demo's packages: {distribution.command_for_extra('demo')}"
         ) from error
 
 

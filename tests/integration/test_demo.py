@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import processes
-from fused_embedding import __main__, extras
+from fused_embedding import __main__, distribution, extras
 from fused_embedding.demo import (
     criteo,
     main,
@@ -26,7 +26,7 @@ SHORT = ("--steps=20", "--batch_size=64", "--embedding_dim=5")
 
 needs_extras = pytest.mark.skipif(
     any(not extras.is_installed(name) for name in extras.PACKAGES),
-    reason="the demo's packages are not installed: pip install 'fused_embedding[demo]'",
+    reason="the demo's packages are not installed: pip install matplotlib scikit-learn tqdm",
 )
 
 
@@ -118,7 +118,7 @@ def test_a_missing_extra_is_exit_status_2(run_in_process, monkeypatch):
     status, output = run_in_process("demo")
     assert status == 2
     assert "needs the Python package surely_not_installed" in output
-    assert "pip install 'fused_embedding[demo]'" in output
+    assert distribution.command_for_extra("demo") in output
 
 
 def finished_run(name, losses, auc, steps=0):

@@ -26,7 +26,7 @@ finally:
     ("arguments", "status", "message"),
     [
         (["--help"], 0, "fused-embedding convert SOURCE DESTINATION [--to=FORMAT]"),
-        (["--version"], 0, f"fused_embedding {fused_embedding.__version__}+tf2."),
+        (["--version"], 0, f"fused_embedding {fused_embedding.__version__} for TensorFlow 2."),
         (["trian"], 1, "unknown command 'trian'; the commands are: demo, run, convert"),
         ([], 2, "usage: fused-embedding COMMAND"),
     ],

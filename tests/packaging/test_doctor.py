@@ -17,7 +17,7 @@ import fused_embedding_doctor as doctor
 from fused_embedding.ops import cuda
 
 PACKAGE = pathlib.Path(fe.__file__).parent
-GOOD = {"tensorflow": "2.21.0", "imported": "0.1.0", "sums": [5.0, 2.0], "disabled_is_valid": True}
+GOOD = {"tensorflow": "2.21.0", "imported": "0.2.0", "sums": [5.0, 2.0], "disabled_is_valid": True}
 
 
 def run(*command, python_path=PACKAGE.parent, **env):

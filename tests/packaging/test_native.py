@@ -69,7 +69,7 @@ def test_other_minor_version_says_what_to_do(tmp_path, built_for):
     with pytest.raises(
         ImportError,
         match=rf"built for TensorFlow 2\.3, but TensorFlow {running} is running.*"
-        r'`pip install --force-reinstall --no-deps \.`.*`pip install "tensorflow-cpu==2\.3\.\*"`',
+        r'For this TensorFlow: `pip .*`pip install "tensorflow-cpu==2\.3\.\*"`',
     ):
         load_native(tmp_path)
 

@@ -31,18 +31,20 @@ def environment(tmp_path):
 
 
 def test_a_new_one_is_used_as_it_is(environment, tmp_path):
-    modules = ("setuptools/__init__.py", "setuptools/command/bdist_wheel.py")
-    python = environment(dict.fromkeys(modules, ""))
+    python = environment({"setuptools/__init__.py": '__version__ = "77.0.3"'})
     assert find_setuptools.find_setuptools(str(tmp_path / "new"), python) == ""
 
 
-@pytest.mark.parametrize("files", [{}, {"setuptools/__init__.py": ""}], ids=["none", "old"])
+OLD = {"setuptools/__init__.py": '__version__ = "76.1.0"'}
+
+
+@pytest.mark.parametrize("files", [{}, OLD], ids=["none", "old"])
 def test_without_pip_it_is_an_error(environment, tmp_path, files):
-    """Environments of Python 3.12 have none; those of 3.11 have 65.5, which packs no wheels."""
+    """Environments of Python 3.12 have none; those of 3.11 have 65.5, which is too old."""
     python = environment(files)
     message = (
-        f"{python} has no setuptools>=70.1, and pip could not get one for the build: "
-        f".*No module named pip. Run `{python} -m pip install 'setuptools>=70.1'`"
+        f"{python} has no setuptools>=77, and pip could not get one for the build: "
+        f".*No module named pip. Run `{python} -m pip install 'setuptools>=77'`"
     )
     with pytest.raises(find_setuptools.NotFoundError, match=message):
         find_setuptools.find_setuptools(str(tmp_path), python)
@@ -58,7 +60,7 @@ def test_pythonpath_does_not_count(environment, monkeypatch):
 def test_pip_puts_one_where_the_build_wants_it(environment, tmp_path):
     python = environment({"pip/__init__.py": "", "pip/__main__.py": PIP})
     assert find_setuptools.find_setuptools(str(tmp_path), python) == str(tmp_path)
-    assert "setuptools>=70.1" in (tmp_path / "arguments").read_text()
+    assert "setuptools>=77" in (tmp_path / "arguments").read_text()
 
 
 def test_pip_builds_with_the_same_one():

@@ -1,9 +1,11 @@
 import email.message
 import email.parser
+import json
 import os
 import pathlib
 import subprocess
 import sys
+import tarfile
 import zipfile
 
 import pytest
@@ -11,6 +13,7 @@ import setuptools
 import tensorflow as tf
 
 import fused_embedding
+import sbom
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PACKAGE = pathlib.Path(fused_embedding.__file__).parent
@@ -18,7 +21,7 @@ MINOR = ".".join(tf.__version__.split(".")[:2])
 SETUPTOOLS = tuple(map(int, setuptools.__version__.split(".")[:2]))
 
 pytestmark = pytest.mark.skipif(
-    SETUPTOOLS < (70, 1), reason=f"needs setuptools 70.1 in this environment, has {SETUPTOOLS}"
+    SETUPTOOLS < (77, 0), reason=f"needs setuptools 77 in this environment, has {SETUPTOOLS}"
 )
 
 
@@ -43,10 +46,13 @@ def metadata(wheel) -> email.message.Message:
     return email.parser.Parser().parsestr(wheel.read(name).decode())
 
 
-def test_name_says_version_tensorflow_and_platform(wheel):
-    name = pathlib.Path(wheel.filename).name
+def test_names_and_versions_agree(wheel, metadata):
     version = fused_embedding.__version__
-    assert name.startswith(f"fused_embedding-{version}+tf{MINOR}-py3-none-linux_")
+    assert pathlib.Path(wheel.filename).name.startswith(
+        f"fused_embedding-{version}-py3-none-linux_"
+    )
+    assert (metadata["Name"], metadata["Version"]) == ("fused-embedding", version)
+    assert "+" not in version  # an index takes no local versions
 
 
 def test_holds_every_python_file_and_the_library(wheel):
@@ -74,8 +80,62 @@ def test_extras_pin_the_minor_version(metadata):
     requirements = metadata.get_all("Requires-Dist")
     assert f'tensorflow-cpu=={MINOR}.*; extra == "cpu"' in requirements
     assert f'tensorflow[and-cuda]=={MINOR}.*; extra == "cuda"' in requirements
+    assert f'fused-embedding-ssd=={fused_embedding.__version__}; extra == "ssd"' in requirements
 
 
-def test_carries_the_licence(wheel):
-    (name,) = (n for n in wheel.namelist() if n.endswith("/LICENSE"))
-    assert "Apache License" in wheel.read(name).decode()
+def in_metadata(wheel, path):
+    """The text of one file below `.dist-info`."""
+    (name,) = (n for n in wheel.namelist() if n.endswith(f".dist-info/{path}"))
+    return wheel.read(name).decode()
+
+
+def test_carries_licences_and_notices(wheel, metadata):
+    assert "Apache License" in in_metadata(wheel, "licenses/LICENSE")
+    notice = in_metadata(wheel, "licenses/NOTICE")
+    assert "GCC Runtime Library Exception" in notice
+    theirs = in_metadata(wheel, "licenses/TENSORFLOW_THIRD_PARTY_NOTICES.txt")
+    assert "Eigen" in theirs
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata.get_all("License-File") == ["LICENSE", "NOTICE"]
+
+
+def test_lists_what_the_library_contains(wheel):
+    bom = json.loads(in_metadata(wheel, "sboms/fused_embedding.cdx.json"))
+    assert bom["metadata"]["component"]["version"] == fused_embedding.__version__
+    parts = {part["name"]: part for part in bom["components"]}
+    assert parts.keys() == {*sbom.HEADERS, "tensorflow", "libstdc++"}
+    assert parts["tensorflow"]["version"] == tf.version.VERSION
+    library = (PACKAGE / "_ops.so").read_bytes()
+    assert parts["libstdc++"]["version"] == sbom.compiler_of(library) != ""
+
+
+def run_setup(*arguments):
+    """Runs setup.py where there is no TensorFlow."""
+    return subprocess.run(
+        [sys.executable, "setup.py", "-q", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "FE_TENSORFLOW_PATH": "/nowhere"},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_a_source_distribution_needs_no_tensorflow(tmp_path):
+    done = run_setup("sdist", "--dist-dir", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    top = f"fused_embedding-{fused_embedding.__version__}"
+    with tarfile.open(tmp_path / f"{top}.tar.gz") as archive:
+        names = {name.removeprefix(f"{top}/") for name in archive.getnames()}
+    tracked = subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines()
+    folders = ("tf_ops/", "python/", "ssd/", "tests/cuda_emulation/")
+    sources = {name for name in tracked if name.startswith(folders)}
+    assert sources <= names
+    assert {"CMakeLists.txt", "NOTICE", "setup.py", "tools/wheel_build.py"} <= names
+    assert not [name for name in names if name.endswith((".so", "_build_info.py"))]
+
+
+def test_a_wheel_without_tensorflow_is_refused(tmp_path):
+    done = run_setup("bdist_wheel", "--dist-dir", str(tmp_path))
+    assert done.returncode != 0
+    assert "fused_embedding cannot be built: no TensorFlow" in done.stderr
+    assert list(tmp_path.iterdir()) == []

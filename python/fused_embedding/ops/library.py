@@ -6,6 +6,7 @@ import types
 
 import tensorflow as tf
 
+from fused_embedding import distribution
 from fused_embedding.ops import cuda
 
 _LIBRARY = pathlib.Path(__file__).parent.with_name("_ops.so")  # beside the package's rooms
@@ -34,9 +35,9 @@ def _load() -> types.ModuleType:
     if _minor(built_for) != _minor(tf.__version__):
         raise ImportError(
             f"this fused_embedding was built for TensorFlow {_minor(built_for)}, but TensorFlow "
-            f"{tf.__version__} is running, and their C++ interfaces differ; rebuild against it "
-            "with `pip install --force-reinstall --no-deps .` in the source folder, or "
-            f'`pip install "tensorflow-cpu=={_minor(built_for)}.*"`'
+            f"{tf.__version__} is running, and their C++ interfaces differ. For this TensorFlow: "
+            f"{distribution.command_for_tensorflow(_minor(tf.__version__))}. For this "
+            f'fused_embedding: `pip install "tensorflow-cpu=={_minor(built_for)}.*"`'
         )
     loaded = tf.load_op_library(str(_LIBRARY))
     cuda.load_kernels(_LIBRARY.with_name("_ops_cuda.so"))

@@ -11,7 +11,8 @@ Status OpenColdStore(const std::string& library, const ColdStoreOptions& options
     return MakeStatus(
         StatusCode::kUnimplemented, "cold store ", options.path, " needs ", library,
         ", which is not there: this fused_embedding was built without RocksDB; ",
-        "install librocksdb-dev (Debian, Ubuntu) or rocksdb-devel, and build it again");
+        "install librocksdb-dev (Debian, Ubuntu) or rocksdb-devel, and build it again; ",
+        "beside a wheel for one TensorFlow, pip install fused-embedding-ssd of its version");
   }
   void* opened = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (opened == nullptr) {
