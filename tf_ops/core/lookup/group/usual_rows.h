@@ -81,7 +81,8 @@ class UsualRows {
       } else if (kHasWeights && HasZeroDenominator(column_.combiner, terms.sum)) {
         rows_.StoreZeros(*row);
       } else {
-        sum.Divide(static_cast<C>(Denominator(column_.combiner, terms.sum)));
+        const double denominator = Denominator(column_.combiner, terms.sum);
+        sum.Divide(DivisorOf<C>(denominator, terms.count, kHasWeights));
         sum.Store(rows_.row(*row));
       }
     }

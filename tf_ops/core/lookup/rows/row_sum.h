@@ -22,6 +22,20 @@ constexpr int64_t kTermsAtOnce = 8;
 // Terms of a block.
 constexpr int64_t kTermsInBlock = 128;
 
+// What a sum is divided by, as in TensorFlow: SparseSegmentMean multiplies sums of up to nine rows
+// by 1 / denominator, which is rounded once more. Such results are TensorFlow's to the last bit.
+template <typename C>
+struct Divisor {
+  C number = 1;
+  bool is_inverse = true;
+};
+
+template <typename C>
+FE_INLINE Divisor<C> DivisorOf(double denominator, int64_t num_terms, bool has_weights) {
+  if (has_weights || num_terms > kTermsAtOnce + 1) return {static_cast<C>(denominator), false};
+  return {1 / static_cast<C>(denominator), true};
+}
+
 // A sum of kNumValues values of rows, in vectors: they stay in registers while rows are added. An
 // array is loaded and stored with each addition.
 template <int64_t kValues, int64_t kVectorBytes, typename C>
@@ -48,11 +62,11 @@ class RowSum {
 #pragma GCC unroll 32
     for (int64_t v = 0; v < kNumVectors; ++v) sum_[v] *= factor;
   }
-  // Not a product with 1 / denominator, which is rounded once more.
-  FE_INLINE void Divide(C denominator) {
-    if (denominator == 1) return;
+  FE_INLINE void Divide(const Divisor<C>& divisor) {
+    if (divisor.number == 1) return;
+    if (divisor.is_inverse) return Scale(divisor.number);
 #pragma GCC unroll 32
-    for (int64_t v = 0; v < kNumVectors; ++v) sum_[v] /= denominator;
+    for (int64_t v = 0; v < kNumVectors; ++v) sum_[v] /= divisor.number;
   }
   template <typename T>
   FE_INLINE void Store(T* out) const {

@@ -38,7 +38,7 @@ class BlockSums {
       return;
     }
     if (continues) sum.AddParts(parts_ + offset);
-    sum.Divide(to.denominator);
+    sum.Divide(to.divisor);
     sum.Store(to.out + offset);
   }
 

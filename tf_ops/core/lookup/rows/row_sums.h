@@ -21,7 +21,7 @@ struct RowSumBlock {
   // A sum of the pairs after those of the sum before it.
   struct Sum {
     T* out;  // [dim]
-    ComputeType<T> denominator;
+    Divisor<ComputeType<T>> divisor;
     int32_t num_pairs;
   };
 
@@ -37,7 +37,7 @@ struct RowSumBlock {
   bool ends_inside = false;    // the next block continues the last sum
 };
 
-// Writes the sums, each divided by its denominator. `parts` [dim] keeps a sum that goes on in the
+// Writes the sums, each divided by its divisor. `parts` [dim] keeps a sum that goes on in the
 // next block; not used unless one does.
 template <typename T>
 void AddUpRows(const RowSumBlock<T>& block, double* parts);

@@ -44,6 +44,7 @@ class RowCombiner {
     using Sum = RowSum<kNumValues, kVectorBytes, C>;
     const RowPairs<T> by_row = by_row_;  // a copy: its fields stay in registers
     const Combiner combiner = pairs_.combiner;
+    const bool has_weights = !pairs_.weights.empty();
     const int64_t dim = pairs_.dim, last_pair = by_row.end(end - 1);
     for (int64_t row = begin; row < end; ++row) {
       const int64_t first = by_row.begin(row);
@@ -57,7 +58,9 @@ class RowCombiner {
       };
       Sum sum;
       AddUpTerms(first, stop, add, &sum);
-      if (stop > first) sum.Divide(static_cast<C>(Denominator(combiner, terms)));
+      if (stop > first) {
+        sum.Divide(DivisorOf<C>(Denominator(combiner, terms), stop - first, has_weights));
+      }
       sum.Store(out + row * dim);
     }
   }
