@@ -43,11 +43,13 @@ def refusal() -> str:
     found = installed()
     if len(found) < 2:
         return ""
+    minor = _tensorflow_minor()
+    fitting = OF_TENSORFLOW.get(minor, FROM_SOURCE) if minor else list(found)[-1]
     names = " and ".join(f"{name} {version}" for name, version in found.items())
     return (
         f"{names} are installed in one environment, and each has overwritten files of the other; "
         f"one alone may be there. Run `pip uninstall -y {' '.join(found)}`, then "
-        f"`pip install {OF_TENSORFLOW.get(_tensorflow_minor(), FROM_SOURCE)}`"
+        f"`pip install {fitting}`"
     )
 
 

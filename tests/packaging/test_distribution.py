@@ -67,7 +67,12 @@ def test_another_tensorflow_has_another_wheel(site):
 
 @pytest.mark.parametrize(
     ("tensorflow", "want"),
-    [("tensorflow-cpu 2.21.0", TF221), ("tensorflow 2.15.1", TF215), (None, "fused-embedding")],
+    [
+        ("tensorflow-cpu 2.21.0", TF221),
+        ("tensorflow 2.15.1", TF215),
+        ("tensorflow 2.22.0", "fused-embedding"),  # no wheel is made for it
+        (None, TF221),
+    ],
 )
 def test_two_are_refused_by_name(site, tensorflow, want):
     install(site, TF215)

@@ -8,8 +8,12 @@ tools/system_packages.sh debootstrap
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 debootstrap --variant=minbase --include=ca-certificates,python3,python3-venv bookworm "$root"
-in_root() { chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
-    PIP_CERT=/etc/ssl/certs/ca-certificates.crt "$@"; }
+# With /proc, as containers have it: TensorFlow reads it.
+in_root() {
+    unshare --pid --fork --mount-proc="$root/proc" chroot "$root" /usr/bin/env -i \
+        PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TF_CPP_MIN_LOG_LEVEL=3 \
+        PIP_CERT=/etc/ssl/certs/ca-certificates.crt "$@"
+}
 ! in_root sh -c 'command -v cc c++ gcc g++ clang cmake ninja make'
 cp /etc/resolv.conf "$root/etc/"
 cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
