@@ -209,10 +209,10 @@ def test_cpu(package):
     (package / "proc").mkdir()
     assert doctor.cpu_flags() is None
     assert doctor.cpu_check(None).state == "not known"
-    (package / "proc/cpuinfo").write_text("model name\t: Some CPU\nflags\t\t: fpu avx2 fma\n\n")
-    assert doctor.cpu_flags() == {"fpu", "avx2", "fma"}
+    (package / "proc/cpuinfo").write_text("model name\t: Some CPU\nflags\t\t: fpu avx2 fma f16c\n\n")
+    assert doctor.cpu_flags() == {"fpu", "avx2", "fma", "f16c"}
     assert doctor.cpu_check(doctor.cpu_flags()).found == "Some CPU; the ops use AVX2"
-    best = {"avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"}
+    best = {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl"}
     assert doctor.cpu_check(best).found.endswith("use AVX-512")
     assert doctor.cpu_check(best - {"avx512vl"}).found.endswith("use AVX2")
     slow = doctor.cpu_check(best - {"fma"})
@@ -221,9 +221,10 @@ def test_cpu(package):
 
 def test_the_features_are_those_that_the_library_asks_for():
     source = pathlib.Path(__file__).parents[2] / "tf_ops/core/base/simd.cc"
-    asked = re.findall(r'__builtin_cpu_supports\("(\w+)"\)', source.read_text())
-    assert set(asked) == set(doctor.SIMD_LEVELS["AVX-512"])
-    assert set(asked[:2]) == set(doctor.SIMD_LEVELS["AVX2"])
+    asked = set(re.findall(r'__builtin_cpu_supports\("(\w+)"\)', source.read_text()))
+    asked |= {name.lower() for name in re.findall(r"\bbit_(\w+)", source.read_text())}
+    assert asked == set(doctor.SIMD_LEVELS["AVX-512"])
+    assert {name for name in asked if "512" not in name} == set(doctor.SIMD_LEVELS["AVX2"])
 
 
 def test_cores(package):
