@@ -209,7 +209,9 @@ def test_cpu(package):
     (package / "proc").mkdir()
     assert doctor.cpu_flags() is None
     assert doctor.cpu_check(None).state == "not known"
-    (package / "proc/cpuinfo").write_text("model name\t: Some CPU\nflags\t\t: fpu avx2 fma f16c\n\n")
+    (package / "proc/cpuinfo").write_text(
+        "model name\t: Some CPU\nflags\t\t: fpu avx2 fma f16c\n\n"
+    )
     assert doctor.cpu_flags() == {"fpu", "avx2", "fma", "f16c"}
     assert doctor.cpu_check(doctor.cpu_flags()).found == "Some CPU; the ops use AVX2"
     best = {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl"}
