@@ -25,7 +25,10 @@ _PATHS = {
     r"(?<= --folder=)\S+": "/mnt/ssd/bench",
     r"(?<= --peer_python=)\S+": "peer/bin/python",
 }
-_CORE_SPEED = re.compile(r"^python -m benchmarks\.gpu\.core_speed .*--old_commit=(\S+).*$")
+_CORE_SPEED = re.compile(
+    r"^python -m benchmarks\.gpu\.core_speed .*--old_commit=(\S+)"
+    r".*?( --other_bits)?(?: --\w+=\S+)*$"
+)
 
 
 def today(command: str) -> str:
@@ -37,4 +40,4 @@ def today(command: str) -> str:
     command = _PROGRAM.sub(lambda program: _ROOMS.get(program[0], program[0]), command)
     for path, instead in _PATHS.items():
         command = re.sub(path, instead, command)
-    return _CORE_SPEED.sub(r"tools/core_speed.sh .venv/bin 2 \1", command)
+    return _CORE_SPEED.sub(r"tools/core_speed.sh .venv/bin 2 \1\2", command)

@@ -105,4 +105,7 @@ def flags_of(module):
 
 def test_the_speed_of_core_is_repeated_by_its_script():
     recorded = "python -m benchmarks.gpu.core_speed --old=a.so --old_commit=3da88aa8f0 --rounds=5"
-    assert commands.today(recorded) == "tools/core_speed.sh .venv/bin 2 3da88aa8f0"
+    today = "tools/core_speed.sh .venv/bin 2 3da88aa8f0"
+    assert commands.today(recorded) == today
+    recorded = recorded.replace("--rounds=5", "--new_commit=b --other_bits --rounds=5")
+    assert commands.today(recorded) == f"{today} --other_bits"
