@@ -77,19 +77,7 @@ FE_INLINE void StoreVector(const Vector<ComputeType<T>, kLanes>* vector, T* out)
   }
 }
 
-// Calls body(constant, first): `constant` values from `first` on are a vector. Covers `num_values`
-// by the widest vectors, and what is left, which is less than two of kLanes, by halves.
-template <int64_t kLanes, typename Body>
-FE_INLINE void ForEachVector(int64_t first, int64_t num_values, const Body& body) {
-  if constexpr (kLanes > 0) {
-    for (; num_values - first >= kLanes; first += kLanes) {
-      body(std::integral_constant<int64_t, kLanes>(), first);
-    }
-    if (first < num_values) ForEachVector<kLanes / 2>(first, num_values, body);
-  }
-}
-
-// The same between values and an array.
+// The same, of an array of kLanes numbers instead of a vector.
 template <int64_t kVectorBytes, int64_t kLanes, typename T>
 FE_INLINE void LoadValues(const T* in, ComputeType<T>* out) {
   Vector<ComputeType<T>, kLanes> vector;
@@ -101,6 +89,18 @@ FE_INLINE void StoreValues(const ComputeType<T>* in, T* out) {
   Vector<ComputeType<T>, kLanes> vector;
   std::memcpy(&vector, in, sizeof(vector));
   StoreVector<kVectorBytes, kLanes>(&vector, out);
+}
+
+// Calls body(constant, first): `constant` values from `first` on are a vector. Covers `num_values`
+// by the widest vectors, and what is left, which is less than two of kLanes, by halves.
+template <int64_t kLanes, typename Body>
+FE_INLINE void ForEachVector(int64_t first, int64_t num_values, const Body& body) {
+  if constexpr (kLanes > 0) {
+    for (; num_values - first >= kLanes; first += kLanes) {
+      body(std::integral_constant<int64_t, kLanes>(), first);
+    }
+    if (first < num_values) ForEachVector<kLanes / 2>(first, num_values, body);
+  }
 }
 
 }  // namespace fused_embedding

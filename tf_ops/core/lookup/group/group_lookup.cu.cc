@@ -96,7 +96,7 @@ __device__ void CombineRow(const ColumnRun<T>& run, const ColumnGroups<T>& group
   const int32_t* splits = groups.splits + run.first_row + row;
   const Range range =
       run.is_one_hot ? Range{first_pair + row, first_pair + row + 1} : Range{splits[0], splits[1]};
-  const RowTerms<C> terms = TermsOf<C>(column, range.begin, range.end, pair);
+  const RowTerms<C> terms = TermsOf(column, range.begin, range.end, pair);
   T* out = run.out.data + row * run.out.stride;
   if (terms.count == 0) {
     const bool has_default = column.fills_default();

@@ -62,7 +62,7 @@ __global__ void RowScalesKernel(const GradColumn<T>* __restrict__ columns, int64
     if (column.combiner != Combiner::kSum && !column.weights.empty()) {
       // A pair that does not exist may be among them: its column is an error then.
       const auto pair_at = [&](int64_t i) { return pairs.order[i] - of_block.first_pair; };
-      terms = TermsOf<C>(column, pairs.splits[number], pairs.splits[number + 1], pair_at).sum;
+      terms = TermsOf(column, pairs.splits[number], pairs.splits[number + 1], pair_at).sum;
     }
     row_scale[number] = ScaleOfRow(column, row, terms);
   });

@@ -67,11 +67,12 @@ struct RowTerms {
   Sum sum = 0;
 };
 
-// Adds up pairs pair_at(begin) ... pair_at(end - 1), in this order.
-template <typename Sum, typename Source, typename PairAt>
-FE_INLINE RowTerms<Sum> TermsOf(const Source& source, int64_t begin, int64_t end,
-                                const PairAt& pair_at) {
-  RowTerms<Sum> terms;
+// Adds up pairs pair_at(begin) ... pair_at(end - 1), in this order, on a GPU.
+template <typename Source, typename PairAt>
+FE_INLINE RowTerms<ComputeType<typename Source::Value>> TermsOf(const Source& source, int64_t begin,
+                                                                int64_t end,
+                                                                const PairAt& pair_at) {
+  RowTerms<ComputeType<typename Source::Value>> terms;
   for (int64_t i = begin; i < end; ++i) {
     const int64_t pair = pair_at(i);
     if (!source.IsKept(pair)) continue;

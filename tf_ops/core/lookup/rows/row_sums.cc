@@ -30,8 +30,8 @@ class BlockSums {
   FE_INLINE void AddUpValues(int64_t s, int64_t first, int64_t offset) const {
     const auto& to = block_.sums[s];
     RowSum<kNumValues, kVectorBytes, C> sum;
-    if (to.num_pairs > 0)
-      AddPairs(first, first + to.num_pairs, offset, &sum);  // 0: no table, maybe
+    // Without pairs there may be no table.
+    if (to.num_pairs > 0) AddPairs(first, first + to.num_pairs, offset, &sum);
     const bool continues = s == 0 && block_.begins_inside;
     if (s == block_.num_sums - 1 && block_.ends_inside) {
       sum.AddTo(!continues, parts_ + offset);

@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kBlockSize, kMinCombineBlocks<T>)
       terms = 1;
     } else if (!pairs.weights.empty()) {
       const auto pair_at = [&](int64_t i) { return groups.order[i]; };
-      terms = TermsOf<C>(pairs, first, stop, pair_at).sum;
+      terms = TermsOf(pairs, first, stop, pair_at).sum;
     }
     if (HasZeroDenominator(pairs.combiner, terms)) stop = first;
     StoreRowSum<kWidth>(lanes, pairs.dim, {first, stop}, row_of, RowScale(pairs.combiner, terms),
