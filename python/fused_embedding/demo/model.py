@@ -114,8 +114,10 @@ def _logits(inputs: Inputs, embedding_dim: int, embedding_column: EmbeddingColum
 
 def wide_and_deep(wide: tf.Tensor, deep: tf.Tensor) -> tf.Tensor:
     """Logits `[batch]` of `wide` `[batch, 1]` and the inputs of the deep part `[batch, n]`."""
-    deep = tf.nn.relu(_dense("hidden_1", deep, _HIDDEN_UNITS))
-    deep = tf.nn.relu(_dense("hidden_2", deep, _HIDDEN_UNITS))
+    # Not relu: where an input is 0 up to rounding, its gradient is 0 or 1 by chance, and trainings
+    # that are compared drift apart.
+    deep = tf.nn.elu(_dense("hidden_1", deep, _HIDDEN_UNITS))
+    deep = tf.nn.elu(_dense("hidden_2", deep, _HIDDEN_UNITS))
     return tf.squeeze(wide + _dense("deep_logit", deep, 1), axis=1, name="logits")
 
 
