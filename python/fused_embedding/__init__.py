@@ -41,9 +41,18 @@ from fused_embedding.lookup import dispatch
 from fused_embedding.lookup.fusion_check import FusionCheck
 from fused_embedding.ops import gradients
 from fused_embedding.serving import export_for_serving, write_serving_delta
+from fused_embedding.variable.adaptive import (
+    AdaptiveEmbeddingVariable,
+    get_adaptive_embedding_variable,
+)
+from fused_embedding.variable.dynamic_dimension import (
+    DynamicEmbeddingVariable,
+    get_dynamic_dimension_embedding_variable,
+)
 from fused_embedding.variable.embedding_variable import EmbeddingVariable
 from fused_embedding.variable.inference import inference
 from fused_embedding.variable.initializers import DebugInitializer
+from fused_embedding.variable.multihash import MultiHashVariable, get_multihash_variable
 from fused_embedding.variable.options import (
     CacheStrategy,
     CBFFilter,
@@ -64,17 +73,20 @@ __version__ = "0.2.0"
 
 __all__ = [
     "EMBEDDING_VARIABLES",
+    "AdaptiveEmbeddingVariable",
     "CBFFilter",
     "CacheStrategy",
     "CheckpointOption",
     "CounterFilter",
     "DebugInitializer",
+    "DynamicEmbeddingVariable",
     "EmbeddingVariable",
     "EmbeddingVariableOption",
     "FusionCheck",
     "GlobalStepEvict",
     "InitializerOption",
     "L2WeightEvict",
+    "MultiHashVariable",
     "PartitionedEmbeddingVariable",
     "StorageOption",
     "StorageType",
@@ -88,7 +100,10 @@ __all__ = [
     "explain",
     "export_for_serving",
     "feature_column",
+    "get_adaptive_embedding_variable",
+    "get_dynamic_dimension_embedding_variable",
     "get_embedding_variable",
+    "get_multihash_variable",
     "inference",
     "keras",
     "nn",

@@ -39,8 +39,8 @@ class TableGroupLookupOp final : public tensorflow::OpKernel {
   using V = CoreType<T>;
 
   explicit TableGroupLookupOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
-    insert_ = GetAttr<bool>(ctx, "insert");
     FE_REQUIRES_OK(ctx, ReadGroupAttrs(ctx, &attrs_));
+    FE_REQUIRES_OK(ctx, ReadInserts(ctx));
     FE_REQUIRES_OK(ctx, ReadNumOutputs(ctx, attrs_, &num_outputs_));
   }
 
@@ -74,6 +74,15 @@ class TableGroupLookupOp final : public tensorflow::OpKernel {
   }
 
  private:
+  Status ReadInserts(OpKernelConstruction* ctx) {
+    const auto num_tables = static_cast<size_t>(GetAttr<int64_t>(ctx, "num_tables"));
+    inserts_ = GetAttr<std::vector<bool>>(ctx, "are_inserted");
+    if (inserts_.empty()) inserts_.assign(num_tables, GetAttr<bool>(ctx, "insert"));
+    if (inserts_.size() == num_tables) return Status();
+    return InvalidArgument("are_inserted must be empty or have an entry for each of the ",
+                           num_tables, " tables, got ", inserts_.size());
+  }
+
   Status SetKeyTables(const Tables& tables, GroupInput<T>* in) const {
     for (const TableResourcePtr& resource : tables) {
       FE_RETURN_IF_ERROR(CheckValueType("dtype", tensorflow::DataTypeToEnum<T>::value,
@@ -126,7 +135,7 @@ class TableGroupLookupOp final : public tensorflow::OpKernel {
       std::copy_n(found.keys().begin(), n, OutputSpan<int64_t>(keys).begin());
       TableLookup of_table;
       of_table.table = resource.table();
-      of_table.insert = insert_ && !resource.is_frozen();
+      of_table.insert = inserts_[static_cast<size_t>(t)] && !resource.is_frozen();
       of_table.in = {found.keys(), found.counts.span(), lookup->step};
       of_table.out.values = static_cast<char*>(rows->data());
       of_table.out.handles = OutputSpan<int64_t>(handles).data;
@@ -155,7 +164,7 @@ class TableGroupLookupOp final : public tensorflow::OpKernel {
 
   GroupAttrs attrs_;
   int num_outputs_ = 0;
-  bool insert_ = false;
+  std::vector<bool> inserts_;  // of each table
 };
 
 #define FE_REGISTER(T)                                         \

@@ -17,6 +17,7 @@ REGISTER_OP("EmbeddingVariableGroupLookup")
     .FE_GROUP_COLUMN_ATTRS("dtype", "0")
     .Attr("insert: bool")
     .FE_GROUP_FLAG_ATTRS()
+    .Attr("are_inserted: list(bool) = []")
     .SetIsStateful()
     .SetShapeFn(TableGroupLookupShape)
     .Doc(R"doc(
@@ -41,6 +42,8 @@ dtype: type of the values.
 default_ids: of each column: key of rows without ids, with weight 1, which is no occurrence of it;
   negative: those rows are zero, and no key is looked up for them.
 insert: whether keys are counted, admitted and inserted (training), or nothing is changed.
+are_inserted: `insert` of each table where tables differ, as those do whose keys
+  EmbeddingVariableAdmit has inserted; none: `insert` for all.
 )doc" FE_GROUP_INPUTS_DOC FE_GROUP_ATTRS_DOC);
 
 }  // namespace fused_embedding

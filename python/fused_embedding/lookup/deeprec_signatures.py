@@ -7,11 +7,12 @@ import tensorflow as tf
 
 from fused_embedding.lookup.checked import checked_lookup
 from fused_embedding.lookup.fusion_check import FusionCheck, as_check
-from fused_embedding.lookup.ids import as_sparse_ids
+from fused_embedding.lookup.ids import SparseIds, as_blocknums, as_sparse_ids
 from fused_embedding.lookup.options import LookupOptions, make_options
 from fused_embedding.lookup.run import BEST, LOOKUPS, run_lookup
-from fused_embedding.lookup.tables import as_shards
+from fused_embedding.lookup.tables import AnyShard, as_shards
 from fused_embedding.ops.tracing import traced_as_written
+from fused_embedding.variable.dynamic_dimension import DynamicEmbeddingVariable
 
 Combiner = Literal["sum", "mean", "sqrtn"]
 PartitionStrategy = Literal["div", "mod", "mod_ev", "hash"]
@@ -22,12 +23,16 @@ def _none_if_negative(default_id: Any) -> Any:
     return None if isinstance(default_id, numbers.Integral) and default_id < 0 else default_id
 
 
-def _reject_blocknums(blocknums: Any) -> None:
-    if blocknums is not None:
-        raise NotImplementedError(
-            "blocknums tells how many blocks of a dynamic-dimension embedding variable each id "
-            f"reads, and there is no such variable yet, got {blocknums}; pass None"
+def _with_blocknums(ids: SparseIds, blocknums: Any, shards: list[AnyShard]) -> SparseIds:
+    """The ids, each with the number of blocks that it reads."""
+    if blocknums is None:
+        return ids
+    if not isinstance(shards[0].owner, DynamicEmbeddingVariable):
+        raise ValueError(
+            f"blocknums were given for {shards[0].owner!r}, which has no blocks; leave them out, or "
+            "look up a variable of fe.get_dynamic_dimension_embedding_variable"
         )
+    return ids._replace(blocknums=as_blocknums(blocknums, ids.values.shape))
 
 
 def _unsafe_options(
@@ -82,7 +87,9 @@ def fused_safe_embedding_lookup_sparse(
             Ignored for an EmbeddingVariable, which has a strategy of its own.
         max_norm: L2 norm that each embedding is clipped to before it is combined; None: off.
         prune: Whether invalid ids are dropped; if not, an id < 0 is an error.
-        blocknums: Must be None: dynamic-dimension variables are not supported.
+        blocknums: Number of blocks that each id reads of a table that
+            `fe.get_dynamic_dimension_embedding_variable` has made: `[nnz]` integers, or a
+            SparseTensor or RaggedTensor like the ids. None: the table decides, or has no blocks.
         fusion_version: "v3" does everything in one op if the table is unpartitioned and on the
             device of the ids, and is the same as "v2" otherwise. "v2" reads each distinct id once.
             "v1" is slower: it reads a row for each id, repeated or not. "check" or an
@@ -96,7 +103,6 @@ def fused_safe_embedding_lookup_sparse(
         ValueError: For an unknown combiner, strategy or version, a max_norm that is not > 0, no
             table, or shards that differ.
         TypeError: For ids that are not sparse, and for dtypes that are not supported.
-        NotImplementedError: If `blocknums` is given.
         tf.errors.InvalidArgumentError: For an id outside the table, a row outside the dense shape,
             or a number of weights that differs from the number of ids.
 
@@ -108,7 +114,6 @@ def fused_safe_embedding_lookup_sparse(
     [[8.0, 10.0], [0.0, 0.0], [5.0, 6.0]]
     """
     # lizard forgives(length): mostly docstring
-    _reject_blocknums(blocknums)
     check = as_check(fusion_version)
     if check is None and fusion_version not in LOOKUPS:
         raise ValueError(
@@ -126,6 +131,7 @@ def fused_safe_embedding_lookup_sparse(
     with tf.compat.v1.name_scope(name, "fused_safe_embedding_lookup_sparse"):
         shards = as_shards(embedding_weights, "embedding_weights")
         ids = as_sparse_ids(sparse_ids, sparse_weights, "sparse_ids")
+        ids = _with_blocknums(ids, blocknums, shards)
         return run_lookup(fusion_version, shards, ids, options)  # type: ignore[arg-type]
 
 
@@ -161,7 +167,9 @@ def fused_embedding_lookup_sparse(
         prune_invalid_ids: Whether ids < 0 are dropped, and ids with a weight that is not > 0 unless
             `combiner` is "sum". If not, an id < 0 is an error.
         fill_empty_row: Whether empty rows get the embedding of `default_id`; if not, they are zero.
-        blocknums: Must be None: dynamic-dimension variables are not supported.
+        blocknums: Number of blocks that each id reads of a table that
+            `fe.get_dynamic_dimension_embedding_variable` has made: `[nnz]` integers, or a
+            SparseTensor or RaggedTensor like the ids. None: the table decides, or has no blocks.
 
     Returns:
         `[..., dim]` combined embeddings of the table's dtype: the dense shape of `sp_ids` without
@@ -171,17 +179,16 @@ def fused_embedding_lookup_sparse(
         ValueError: For an unknown combiner or strategy, a max_norm that is not > 0, no table, or
             shards that differ.
         TypeError: For ids that are not sparse, and for dtypes that are not supported.
-        NotImplementedError: If `blocknums` is given.
         tf.errors.InvalidArgumentError: For an id outside the table, a row outside the dense shape,
             or a number of weights that differs from the number of ids.
     """
-    _reject_blocknums(blocknums)
     options = _unsafe_options(
         combiner, max_norm, default_id, partition_strategy, prune_invalid_ids, fill_empty_row
     )
     with tf.compat.v1.name_scope(name, "fused_embedding_lookup_sparse"):
         shards = as_shards(params, "params")
-        return run_lookup("v1", shards, as_sparse_ids(sp_ids, sparse_weights, "sp_ids"), options)
+        ids = _with_blocknums(as_sparse_ids(sp_ids, sparse_weights, "sp_ids"), blocknums, shards)
+        return run_lookup("v1", shards, ids, options)
 
 
 @traced_as_written
@@ -216,7 +223,9 @@ def fused_embedding_lookup_sparse_v2(
         prune: Whether ids < 0 are dropped, and ids with a weight that is not > 0 unless `combiner`
             is "sum". If not, an id < 0 is an error.
         fill_empty_row: Whether empty rows get the embedding of `default_id`; if not, they are zero.
-        blocknums: Must be None: dynamic-dimension variables are not supported.
+        blocknums: Number of blocks that each id reads of a table that
+            `fe.get_dynamic_dimension_embedding_variable` has made: `[nnz]` integers, or a
+            SparseTensor or RaggedTensor like the ids. None: the table decides, or has no blocks.
 
     Returns:
         `[..., dim]` combined embeddings of the table's dtype: the dense shape of `sp_ids` without
@@ -226,17 +235,16 @@ def fused_embedding_lookup_sparse_v2(
         ValueError: For an unknown combiner or strategy, a max_norm that is not > 0, no table, or
             shards that differ.
         TypeError: For ids that are not sparse, and for dtypes that are not supported.
-        NotImplementedError: If `blocknums` is given.
         tf.errors.InvalidArgumentError: For an id outside the table, a row outside the dense shape,
             or a number of weights that differs from the number of ids.
     """
-    _reject_blocknums(blocknums)
     options = _unsafe_options(
         combiner, max_norm, default_id, partition_strategy, prune, fill_empty_row
     )
     with tf.compat.v1.name_scope(name, "fused_embedding_lookup_sparse_v2"):
         shards = as_shards(params, "params")
-        return run_lookup("v2", shards, as_sparse_ids(sp_ids, sparse_weights, "sp_ids"), options)
+        ids = _with_blocknums(as_sparse_ids(sp_ids, sparse_weights, "sp_ids"), blocknums, shards)
+        return run_lookup("v2", shards, ids, options)
 
 
 @traced_as_written

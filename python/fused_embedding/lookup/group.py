@@ -96,7 +96,7 @@ def group_key(column: Column) -> Hashable:
     return (
         type(shard),
         shard.dtype,
-        shard.inserts if isinstance(shard, EmbeddingVariableShard) else shard.is_variable,
+        isinstance(shard, EmbeddingVariableShard) or shard.is_variable,
         shard.owner.device,
         options.prune,
         options.fill_empty_row,
@@ -182,14 +182,15 @@ def _call(tables: list[Shard], arguments: dict[str, Any]) -> list[tf.Tensor]:
 
 
 def _call_keyed(tables: list[EmbeddingVariableShard], arguments: dict[str, Any]) -> list[tf.Tensor]:
-    insert = tables[0].inserts
+    inserts = [table.inserts for table in tables]
     for table in tables:
-        table.source.tell_of_lookup(insert)
+        table.source.tell_of_lookup(table.inserts)
     with colocate_with(tables[0].source.handle), branch_gradients():
         return raw_ops.EmbeddingVariableGroupLookup(
             resources=[table.source.handle for table in tables],
             step=global_step_value(),
-            insert=insert,
+            insert=all(inserts),
+            are_inserted=inserts if len(set(inserts)) > 1 else [],
             dtype=tables[0].dtype,
             **arguments,
         ).combined

@@ -21,6 +21,12 @@ class SparseIds(NamedTuple):
             other than 2, else None. Rows are then its dimensions, flattened.
         static_leading_shape: What is known of `leading_shape` when the graph is built.
         name: What errors call them.
+        blocknums: `[nnz]` int64, of a table of blocks: how many of them each id reads; None: the
+            table decides.
+        is_own: `[nnz]` bool, of an adaptive table: whether an id may have a row of its own; None:
+            all may.
+        shared_ids: `[nnz]` int64, of an adaptive table: the shared row of each id; None: that of
+            its hash.
     """
 
     values: tf.Tensor
@@ -30,6 +36,14 @@ class SparseIds(NamedTuple):
     leading_shape: tf.Tensor | None = None
     static_leading_shape: tf.TensorShape | None = None
     name: str = "ids"
+    blocknums: tf.Tensor | None = None
+    is_own: tf.Tensor | None = None
+    shared_ids: tf.Tensor | None = None
+
+    @property
+    def rows(self) -> tf.Tensor:
+        """`[nnz]` int64 row of each id."""
+        return self.indices if self.indices.shape.rank == 1 else self.indices[:, 0]
 
     def as_int64(self) -> "SparseIds":
         """The same with int64 ids."""
@@ -80,6 +94,35 @@ def weight_values(weights: Any, num_ids: tf.TensorShape) -> tf.Tensor | None:
             f"there must be one weight for each id, got {values.shape} weights and {num_ids} ids"
         )
     return values
+
+
+def as_blocknums(blocknums: Any, num_ids: tf.TensorShape) -> tf.Tensor:
+    """How many blocks each id reads, as a vector.
+
+    Args:
+        blocknums: `[nnz]` integers, or a SparseTensor or RaggedTensor like that of the ids.
+        num_ids: `[nnz]`, as far as it is known.
+
+    Returns:
+        `[nnz]` int64.
+
+    Raises:
+        TypeError: If they are no integers.
+        ValueError: If there are not as many as ids.
+    """
+    if isinstance(blocknums, tf.SparseTensor):
+        values = blocknums.values
+    elif isinstance(blocknums, tf.RaggedTensor):
+        values = blocknums.flat_values
+    else:
+        values = tf.convert_to_tensor(blocknums)
+    if not values.dtype.is_integer:
+        raise TypeError(f"blocknums must be integers, got {values.dtype.name}; cast them")
+    if not values.shape.is_compatible_with(num_ids):
+        raise ValueError(
+            f"there must be one blocknum for each id, got {values.shape} blocknums and {num_ids} ids"
+        )
+    return tf.cast(values, tf.int64)
 
 
 def _check_ragged(ids: tf.RaggedTensor) -> None:

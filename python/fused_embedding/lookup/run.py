@@ -1,11 +1,17 @@
 """Runs a lookup by v1, v2, v3 or the op of a group. The functions of `fe.nn` call it."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import tensorflow as tf
 
+from fused_embedding.lookup.composed import (
+    has_composed,
+    run_composed,
+    run_composed_side_by_side,
+)
 from fused_embedding.lookup.group import (
     Column,
     fuses,
@@ -18,7 +24,7 @@ from fused_embedding.lookup.ids import SparseIds, with_index_matrix
 from fused_embedding.lookup.options import LookupOptions
 from fused_embedding.lookup.pipelines import lookup_v1, lookup_v2
 from fused_embedding.lookup.stock_lookup import is_stock, lookup_stock
-from fused_embedding.lookup.tables import AnyShard, EmbeddingVariableShard
+from fused_embedding.lookup.tables import AnyShard, ComposedShard, EmbeddingVariableShard
 from fused_embedding.ops.path_notes import noted
 from fused_embedding.ops.placement import beside_hash_tables
 
@@ -92,6 +98,8 @@ def run_lookup(
 
     While FE_DISABLE has "lookup", stock's ops look up in ordinary tables, whatever the version is.
     """
+    if isinstance(shards[0], ComposedShard):
+        return run_group([Column(shards, ids, options)])[0]
     if is_stock(shards):
         return restore_rank(lookup_stock(shards, ids, options), shards, ids)
     if not isinstance(shards[0], EmbeddingVariableShard):
@@ -117,6 +125,10 @@ def run_group(
         The result of `run_lookup` for each column, in order.
     """
     columns = with_ids(columns)
+    if has_composed(columns):
+        return run_composed(
+            columns, functools.partial(run_group, max_columns=max_columns, merges=merges)
+        )
     results: list[Any] = [None] * len(columns)
     for members in _groups(columns, max_columns):
         if fuses(columns[members[0]]):
@@ -140,6 +152,12 @@ def run_group_side_by_side(columns: Sequence[Column], *, merges: bool = True) ->
         `[num_rows, sum of dims]`.
     """
     columns = with_ids(columns)
+    if has_composed(columns):
+        return run_composed_side_by_side(
+            columns,
+            functools.partial(run_group, merges=merges),
+            functools.partial(run_group_side_by_side, merges=merges),
+        )
     groups = _groups(columns, None)
     if len(groups) == 1 and fuses(columns[0]):
         combined = lookup_group(columns, side_by_side=True, merges=merges)[0]

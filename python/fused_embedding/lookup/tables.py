@@ -9,6 +9,7 @@ from fused_embedding.ops import raw_ops
 from fused_embedding.ops.dtypes import VALUE_DTYPES, UnsupportedDtypeError
 from fused_embedding.ops.placement import lacks_kernels
 from fused_embedding.ops.tf_private import colocate_with, variable_accessed
+from fused_embedding.variable.composed import ComposedTable
 from fused_embedding.variable.embedding_variable import EmbeddingVariable
 from fused_embedding.variable.partitions import PartitionedEmbeddingVariable
 
@@ -208,11 +209,43 @@ class EmbeddingVariableShard(NamedTuple):
         return tf.gather(rows, unique_idxs)
 
 
-AnyShard = Shard | EmbeddingVariableShard
+class ComposedShard(NamedTuple):
+    """A table that is put together from others, as the one shard of a table.
+
+    Attributes:
+        source: The table.
+    """
+
+    source: ComposedTable
+
+    @property
+    def owner(self) -> ComposedTable:
+        """The table."""
+        return self.source
+
+    @property
+    def dtype(self) -> tf.DType:
+        """Type of the values."""
+        return self.source.dtype
+
+    @property
+    def read_dtype(self) -> tf.DType:
+        """The dtype of a read, which is that of the values."""
+        return self.dtype
+
+    @property
+    def row_shape(self) -> tf.TensorShape:
+        """`[dim]`."""
+        return self.source.shape[1:]
+
+
+AnyShard = Shard | EmbeddingVariableShard | ComposedShard
 
 
 def _parts(params: Any) -> list[Any]:
     """Converts a list, a partitioned or a sharded variable to a list of its parts."""
+    if isinstance(params, ComposedTable):
+        return [params]
     if isinstance(params, PartitionedEmbeddingVariable):
         return list(params)
     if isinstance(params, list | tuple):
@@ -226,12 +259,13 @@ def _parts(params: Any) -> list[Any]:
 
 
 def has_embedding_variable(params: Any) -> bool:
-    """Whether a user's table is an EmbeddingVariable, or has partitions of one.
+    """Whether stock TensorFlow cannot look up in a user's table: EmbeddingVariables, composed ones.
 
     Args:
         params: See `as_shards`.
     """
-    return any(isinstance(_held(part), EmbeddingVariable) for part in _parts(params))
+    ours = EmbeddingVariable | ComposedTable
+    return any(isinstance(_held(part), ours) for part in _parts(params))
 
 
 def _held(part: Any) -> Any:
@@ -260,6 +294,8 @@ def _with_handle(variable: Any) -> Any:
 
 def _shard(part: Any) -> AnyShard:
     part = _held(part)
+    if isinstance(part, ComposedTable):
+        return ComposedShard(part)
     if isinstance(part, EmbeddingVariable):
         return EmbeddingVariableShard(part, part.inserts)
     if hasattr(part, "_cast_dtype"):
@@ -300,12 +336,23 @@ def _check_partitions(shards: list[AnyShard], argument: str) -> None:
     )
 
 
+def _check_composed(shards: list[AnyShard], argument: str) -> None:
+    """Checks that a table of several parts is no shard of another."""
+    if len(shards) == 1 or not any(isinstance(shard, ComposedShard) for shard in shards):
+        return
+    raise ValueError(
+        f"{argument} is a list of {len(shards)} shards, of which some are tables of several parts: "
+        f"{[shard.source for shard in shards]}; pass such a table alone"
+    )
+
+
 def as_shards(params: Any, argument: str) -> list[AnyShard]:
     """Converts a user's embedding table to shards.
 
     Args:
         params: A tensor, tf.Variable (resource or reference), list of those, PartitionedVariable or
-            ShardedVariable; each part `[rows, ...]`. Or an EmbeddingVariable, partitioned or not.
+            ShardedVariable; each part `[rows, ...]`. Or an EmbeddingVariable, partitioned or not,
+            or a table of several parts.
         argument: Name of the argument, for messages.
 
     Returns:
@@ -324,6 +371,7 @@ def as_shards(params: Any, argument: str) -> list[AnyShard]:
     for i, shard in enumerate(shards):
         _check_same_table(shard, first, f"{argument}[{i}]", f"{argument}[0]")
     _check_partitions(shards, argument)
+    _check_composed(shards, argument)
     if first.dtype not in VALUE_DTYPES:
         raise UnsupportedDtypeError(
             f"{argument} has dtype {first.dtype.name}; fused lookups need one of "

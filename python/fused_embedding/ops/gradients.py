@@ -9,7 +9,12 @@ from fused_embedding.ops import raw_ops
 from fused_embedding.ops.control_flow import refuse_loops, tables_looked_up
 from fused_embedding.ops.tf_private import colocate_with
 
-for _name in ("FusedEmbeddingSparsePreLookUp", "PartitionWithPermutation", "UniqueWithCountsV3"):
+for _name in (
+    "EmbeddingVariableAdmit",
+    "FusedEmbeddingSparsePreLookUp",
+    "PartitionWithPermutation",
+    "UniqueWithCountsV3",
+):
     tf.no_gradient(_name)
 
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 from fused_embedding.ops.library import ops
 
 _NAMES = (
+    "EmbeddingVariableAdmit",
     "EmbeddingVariableApply",
     "EmbeddingVariableErase",
     "EmbeddingVariablePrefetch",

@@ -234,7 +234,8 @@ Status EmbeddingTable::FindOrInsert(const CpuExec& exec, const LookupInput& in, 
   FE_RETURN_IF_ERROR(CheckNotNegative("counts", in.counts, in.keys.size));
   BatchRouting routing;
   FE_RETURN_IF_ERROR(routing.Route(in.keys, hash_key_, shard_bits_));
-  const Occurrences occurrences{in.counts, SaturatedVersion(in.step < 0 ? step() : in.step)};
+  const Occurrences occurrences{in.counts, SaturatedVersion(in.step < 0 ? step() : in.step),
+                                in.first_values, in.min_frequency};
   std::atomic<int64_t> num_refused{0};
   const auto find_or_insert = [&](TableShard* shard, const ShardKeys& keys) {
     LookupOutput shard_out = *out;

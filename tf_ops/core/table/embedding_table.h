@@ -39,11 +39,14 @@ struct LookupInput {
   Span<const int64_t> keys;    // [n] distinct
   Span<const int32_t> counts;  // [n] occurrences of each, >= 0; empty: one each
   int64_t step = -1;           // version of rows found or made; < 0: the table's own counter
+  Span<const char* const> first_values = {};  // [n] values of new rows; empty: the initializer's
+  int64_t min_frequency = -1;  // instead of that of the admission filter; < 0: the filter's
 };
 
 struct LookupOutput {
-  char* values = nullptr;      // [n, dim]
-  int64_t* handles = nullptr;  // [n] or null
+  char* values = nullptr;          // [n, dim]; FindOrInsert: or null
+  int64_t* handles = nullptr;      // [n] or null
+  int64_t* frequencies = nullptr;  // [n] or null: FindOrInsert's, occurrences with or without a row
   int64_t num_refused = 0;
 };
 

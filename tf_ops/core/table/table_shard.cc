@@ -35,6 +35,7 @@ struct TableShard::Arrival {
   uint64_t hash;
   int64_t count;
   uint32_t version;
+  int64_t min_frequency;  // < 0: the admission filter's
 };
 
 TableShard::TableShard(const TableConfig& table, const ShardConfig& config)
@@ -85,8 +86,13 @@ void TableShard::Touch(char* row, int64_t count, uint32_t version) {
 // The i-th key of the group, which has a row.
 FE_INLINE void TableShard::Output(const ShardKeyGroup& group, int64_t i, LookupOutput* out) const {
   const int64_t position = group.positions[i];
-  CopyBytes(group.rows[i] + layout_.value_offset(), value_bytes_,
-            out->values + position * value_bytes_);
+  if (out->values != nullptr) {
+    CopyBytes(group.rows[i] + layout_.value_offset(), value_bytes_,
+              out->values + position * value_bytes_);
+  }
+  if (out->frequencies != nullptr) {
+    out->frequencies[position] = reinterpret_cast<const RowHeader*>(group.rows[i])->frequency;
+  }
   if (out->handles == nullptr) return;
   out->handles[position] = config_.number << 32 | int64_t{group.numbers[i]};
 }
@@ -142,6 +148,7 @@ Status TableShard::InsertMissing(const ShardKeys& missing, const Occurrences& oc
   for (int64_t i = 0; i < group.n; ++i) {
     rows_.Prefetch(group.hashes[i]);
     bloom_.Prefetch(group.hashes[i]);
+    if (out->values == nullptr) continue;
     __builtin_prefetch(out->values + group.positions[i] * value_bytes_, 1);
   }
   ShardKeyGroup filtered(missing, 0);
@@ -155,6 +162,7 @@ Status TableShard::InsertMissing(const ShardKeys& missing, const Occurrences& oc
   int64_t num_new = 0;
   int64_t new_keys[kGroup];
   char* new_values[kGroup];
+  int64_t frequencies[kGroup];  // of keys without a row
   for (int64_t i = 0; i < group.n; ++i) {
     const int64_t key = group.keys[i];
     const int64_t count = occurrences.count(group.positions[i]);
@@ -167,10 +175,17 @@ Status TableShard::InsertMissing(const ShardKeys& missing, const Occurrences& oc
       continue;
     }
     ++statistics_.misses;
-    group.numbers[i] = InsertIfAdmitted({key, group.hashes[i], count, occurrences.version},
-                                        filtered.numbers[i], missing.n - i);
+    const Arrival arrival = {key, group.hashes[i], count, occurrences.version,
+                             occurrences.min_frequency};
+    group.numbers[i] =
+        InsertIfAdmitted(arrival, filtered.numbers[i], missing.n - i, &frequencies[i]);
     if (group.numbers[i] >= kRefused) continue;
     group.rows[i] = rows_.row(group.numbers[i]);
+    if (!occurrences.first_values.empty()) {
+      CopyBytes(occurrences.first_values[group.positions[i]], value_bytes_,
+                group.rows[i] + layout_.value_offset());
+      continue;
+    }
     new_keys[num_new] = key;
     new_values[num_new++] = group.rows[i] + layout_.value_offset();
   }
@@ -180,14 +195,23 @@ Status TableShard::InsertMissing(const ShardKeys& missing, const Occurrences& oc
       Output(group, i, out);
       continue;
     }
+    const bool is_refused = group.numbers[i] == kRefused;
+    if (is_refused) ++out->num_refused;
     const int64_t position = group.positions[i];
-    char* value = out->values + position * value_bytes_;
-    if (group.numbers[i] == kNotAdmitted) CopyBytes(no_permission_.data(), value_bytes_, value);
-    if (group.numbers[i] == kRefused) std::memset(value, 0, static_cast<size_t>(value_bytes_));
-    if (group.numbers[i] == kRefused) ++out->num_refused;
+    if (out->values != nullptr) OutputNothing(is_refused, out->values + position * value_bytes_);
+    if (out->frequencies != nullptr) out->frequencies[position] = frequencies[i];
     if (out->handles != nullptr) out->handles[position] = -1;
   }
   return Status();
+}
+
+// What a key reads that has no row.
+void TableShard::OutputNothing(bool is_refused, char* value) const {
+  if (is_refused) {
+    std::memset(value, 0, static_cast<size_t>(value_bytes_));
+  } else {
+    CopyBytes(no_permission_.data(), value_bytes_, value);
+  }
 }
 
 Status TableShard::ReserveFor(int64_t num_keys) {
@@ -213,15 +237,17 @@ int64_t TableShard::CountArrival(const Arrival& arrival, uint32_t* filtered) {
   return 0;
 }
 
-bool TableShard::IsAdmitted(int64_t frequency) const {
+bool TableShard::IsAdmitted(int64_t frequency, int64_t min_frequency) const {
   return table_.admission.kind == AdmissionKind::kAll ||
-         frequency >= table_.admission.min_frequency;
+         frequency >= (min_frequency < 0 ? table_.admission.min_frequency : min_frequency);
 }
 
-// Its row, kNotAdmitted or kRefused.
-uint32_t TableShard::InsertIfAdmitted(const Arrival& arrival, uint32_t filtered, int64_t num_left) {
+// Its row, kNotAdmitted or kRefused. Sets `*occurrences`, this one included.
+uint32_t TableShard::InsertIfAdmitted(const Arrival& arrival, uint32_t filtered, int64_t num_left,
+                                      int64_t* occurrences) {
   const int64_t frequency = CountArrival(arrival, &filtered);
-  const bool is_admitted = IsAdmitted(frequency);
+  *occurrences = frequency;
+  const bool is_admitted = IsAdmitted(frequency, arrival.min_frequency);
   if (is_admitted && MakeRoom(num_left)) {
     if (filtered != kNoRow) filtered_.Erase(filtered);
     ++statistics_.inserts;

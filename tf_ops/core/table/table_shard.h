@@ -60,6 +60,8 @@ struct ShardConfig {
 struct Occurrences {
   Span<const int32_t> counts;  // by position in the batch; empty: one each
   uint32_t version = 0;
+  Span<const char* const> first_values = {};  // by position; empty: the initializer's
+  int64_t min_frequency = -1;                 // < 0: the admission filter's
 
   int64_t count(int64_t position) const { return counts.empty() ? 1 : counts[position]; }
 };
@@ -183,15 +185,17 @@ class TableShard {
   template <typename Found>
   int64_t FindAll(const ShardKeys& keys, int64_t row_bytes, const Found& found);
   int64_t CountArrival(const Arrival& arrival, uint32_t* filtered);
-  bool IsAdmitted(int64_t frequency) const;
-  uint32_t InsertIfAdmitted(const Arrival& arrival, uint32_t filtered, int64_t num_left);
+  bool IsAdmitted(int64_t frequency, int64_t min_frequency) const;
+  uint32_t InsertIfAdmitted(const Arrival& arrival, uint32_t filtered, int64_t num_left,
+                            int64_t* occurrences);
   uint32_t InsertRow(int64_t key, uint64_t hash, uint32_t frequency, uint32_t version);
   Status ReserveFor(int64_t num_keys);
   bool MakeRoom(int64_t num_left);
   static void Touch(char* row, int64_t count, uint32_t version);
   void Output(const ShardKeyGroup& group, int64_t i, LookupOutput* out) const;
+  void OutputNothing(bool is_refused, char* value) const;
   void WriteContent(char* row, int64_t position, const EmbeddingTable::Content& content);
-  int64_t CountAdmitted(std::vector<std::pair<int64_t, int64_t>> keys);
+  int64_t CountAdmitted(std::vector<std::pair<int64_t, int64_t>> keys, int64_t min_frequency);
 
   const TableConfig& table_;
   ShardConfig config_;

@@ -105,7 +105,8 @@ Status TableShard::AddSlots(const std::vector<Slot>& slots) {
 // --- Refusals ---
 
 // Of (key, count) pairs of keys without a row. Takes back what it adds to the Bloom filter.
-int64_t TableShard::CountAdmitted(std::vector<std::pair<int64_t, int64_t>> keys) {
+int64_t TableShard::CountAdmitted(std::vector<std::pair<int64_t, int64_t>> keys,
+                                  int64_t min_frequency) {
   const bool is_bloom = table_.admission.kind == AdmissionKind::kBloom;
   const Span<const char> bytes = bloom_bytes();
   const std::vector<char> counters(bytes.begin(), bytes.end());
@@ -120,7 +121,7 @@ int64_t TableShard::CountAdmitted(std::vector<std::pair<int64_t, int64_t>> keys)
     for (; i < keys.size() && keys[i].first == key; ++i) {
       frequency = is_bloom ? bloom_.Add(hash, keys[i].second) : frequency + keys[i].second;
     }
-    num_admitted += IsAdmitted(frequency);
+    num_admitted += IsAdmitted(frequency, min_frequency);
   }
   if (is_bloom) static_cast<void>(bloom_.Restore({counters.data(), bytes.size}));
   return num_admitted;
@@ -150,7 +151,7 @@ int64_t TableShard::CountRefusals(const ShardKeys& keys, const Occurrences* occu
   int64_t num_wanted = static_cast<int64_t>(missing.size());
   if (num_wanted <= room) return 0;
   if (occurrences != nullptr) {
-    num_wanted = CountAdmitted(std::move(missing));
+    num_wanted = CountAdmitted(std::move(missing), occurrences->min_frequency);
   } else {
     std::sort(missing.begin(), missing.end());
     num_wanted = std::unique(missing.begin(), missing.end()) - missing.begin();

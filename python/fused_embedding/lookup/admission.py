@@ -1,0 +1,131 @@
+"""Counts and inserts keys ahead of their lookup, where what is looked up depends on the outcome."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from fused_embedding.ops import raw_ops
+from fused_embedding.ops.placement import beside_hash_tables
+from fused_embedding.ops.tf_private import colocate_with
+from fused_embedding.variable.embedding_variable import EmbeddingVariable
+from fused_embedding.variable.reads import global_step_value
+from fused_embedding.variable.scope import AnyEmbeddingVariable
+
+
+class Arrivals(NamedTuple):
+    """The keys of a column ahead of their lookup.
+
+    Attributes:
+        table: The EmbeddingVariable, maybe partitioned.
+        keys: `[nnz]` int64; keys < 0 are no keys.
+        first_values: `[nnz, dim]` values that new rows start with; None: those of the initializer.
+        min_frequency: int64 scalar, occurrences from which a key is admitted; None: those of the
+            table's filter.
+    """
+
+    table: AnyEmbeddingVariable
+    keys: tf.Tensor
+    first_values: tf.Tensor | None = None
+    min_frequency: tf.Tensor | None = None
+
+
+class Admitted(NamedTuple):
+    """What became of the keys of a column.
+
+    Attributes:
+        is_admitted: `[nnz]` bool: whether the key has a row.
+        frequencies: `[nnz]` int64 occurrences in training; in evaluation 0 without a row.
+    """
+
+    is_admitted: tf.Tensor
+    frequencies: tf.Tensor
+
+
+class _PartArrivals(NamedTuple):
+    """The keys of a column in one partition of its table."""
+
+    column: int
+    part: EmbeddingVariable
+    arrivals: Arrivals
+
+
+def admit(columns: Sequence[Arrivals]) -> list[Admitted]:
+    """Counts keys and inserts those that are admitted, except in `fe.inference()`.
+
+    Args:
+        columns: Either all or none of those of a dtype have first values.
+
+    Returns:
+        What became of the keys of each column, in order.
+    """
+    groups: dict[Any, list[_PartArrivals]] = {}
+    for i, column in enumerate(columns):
+        for part, keys in _partitioned(column):
+            key = (part.dtype, part.device, part.inserts, column.first_values is None)
+            of_part = _PartArrivals(i, part, column._replace(keys=keys))
+            groups.setdefault(key, []).append(of_part)
+    outcomes: list[list[Admitted]] = [[] for _ in columns]
+    for members in groups.values():
+        for member, admitted in zip(members, _admit_group(members), strict=True):
+            outcomes[member.column].append(admitted)
+    return [_of_whole_table(parts) for parts in outcomes]
+
+
+def _partitioned(column: Arrivals) -> list[tuple[EmbeddingVariable, tf.Tensor]]:
+    """Each partition of a column's table, with the keys of the others replaced by -1."""
+    if isinstance(column.table, EmbeddingVariable):
+        return [(column.table, column.keys)]
+    parts = list(column.table)
+    with beside_hash_tables():
+        part_of_key = raw_ops.PartitionWithPermutation(
+            input=column.keys,
+            partition_shapes=[tf.constant([0, column.table.embedding_dim], tf.int64)] * len(parts),
+            partition_strategy=column.table.partition_strategy,
+        ).partition_permutation[:, 0]
+        nowhere = tf.constant(-1, tf.int64)
+        return [
+            (part, tf.where(tf.equal(part_of_key, i), column.keys, nowhere))
+            for i, part in enumerate(parts)
+        ]
+
+
+def _admit_group(members: Sequence[_PartArrivals]) -> list[Admitted]:
+    """Runs the op for columns of tables on one device."""
+    tables = list({id(member.part): member.part for member in members}.values())
+    numbers = {id(table): i for i, table in enumerate(tables)}
+    bounds: list[Any] = [None] * len(tables)
+    for member in members:
+        bounds[numbers[id(member.part)]] = member.arrivals.min_frequency
+    insert = tables[0].inserts
+    for table in tables:
+        table.tell_of_lookup(insert)
+    first_values = [member.arrivals.first_values for member in members]
+    has_bounds = any(bound is not None for bound in bounds)
+    filters_own = tf.constant(-1, tf.int64)
+    with colocate_with(tables[0].handle):
+        result = raw_ops.EmbeddingVariableAdmit(
+            resources=[table.handle for table in tables],
+            keys=[member.arrivals.keys for member in members],
+            first_values=[values for values in first_values if values is not None],
+            min_frequencies=(
+                tf.stack([filters_own if bound is None else bound for bound in bounds])
+                if has_bounds
+                else tf.zeros([0], tf.int64)
+            ),
+            step=global_step_value(),
+            table_of_column=[numbers[id(member.part)] for member in members],
+            insert=insert,
+        )
+    pairs = zip(result.is_admitted, result.frequencies, strict=True)
+    return [Admitted(*pair) for pair in pairs]
+
+
+def _of_whole_table(parts: Sequence[Admitted]) -> Admitted:
+    """Joins what partitions say: of each key, one of them says something."""
+    if len(parts) == 1:
+        return parts[0]
+    return Admitted(
+        tf.reduce_any(tf.stack([part.is_admitted for part in parts]), axis=0),
+        tf.add_n([part.frequencies for part in parts]),
+    )
