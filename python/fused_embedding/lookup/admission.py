@@ -20,14 +20,14 @@ class Arrivals(NamedTuple):
         table: The EmbeddingVariable, maybe partitioned.
         keys: `[nnz]` int64; keys < 0 are no keys.
         first_values: `[nnz, dim]` values that new rows start with; None: those of the initializer.
-        min_frequency: int64 scalar, occurrences from which a key is admitted; None: those of the
-            table's filter.
+        bounds: `[k]` int64, whose first is the number of occurrences from which a key is admitted;
+            None: that of the table's filter.
     """
 
     table: AnyEmbeddingVariable
     keys: tf.Tensor
     first_values: tf.Tensor | None = None
-    min_frequency: tf.Tensor | None = None
+    bounds: tf.Tensor | None = None
 
 
 class Admitted(NamedTuple):
@@ -96,29 +96,33 @@ def _admit_group(members: Sequence[_PartArrivals]) -> list[Admitted]:
     numbers = {id(table): i for i, table in enumerate(tables)}
     bounds: list[Any] = [None] * len(tables)
     for member in members:
-        bounds[numbers[id(member.part)]] = member.arrivals.min_frequency
+        bounds[numbers[id(member.part)]] = member.arrivals.bounds
     insert = tables[0].inserts
     for table in tables:
         table.tell_of_lookup(insert)
     first_values = [member.arrivals.first_values for member in members]
-    has_bounds = any(bound is not None for bound in bounds)
-    filters_own = tf.constant(-1, tf.int64)
     with colocate_with(tables[0].handle):
         result = raw_ops.EmbeddingVariableAdmit(
             resources=[table.handle for table in tables],
             keys=[member.arrivals.keys for member in members],
             first_values=[values for values in first_values if values is not None],
-            min_frequencies=(
-                tf.stack([filters_own if bound is None else bound for bound in bounds])
-                if has_bounds
-                else tf.zeros([0], tf.int64)
-            ),
+            min_frequencies=_first_bounds(bounds),
             step=global_step_value(),
             table_of_column=[numbers[id(member.part)] for member in members],
             insert=insert,
         )
     pairs = zip(result.is_admitted, result.frequencies, strict=True)
     return [Admitted(*pair) for pair in pairs]
+
+
+def _first_bounds(bounds: Sequence[tf.Tensor | None]) -> tf.Tensor:
+    """`[num_tables]` int64 bound of each table, or `[0]` where all have their filters' own."""
+    if all(of_table is None for of_table in bounds):
+        return tf.zeros([0], tf.int64)
+    if len({None if b is None else tuple(b.shape) for b in bounds}) == 1:
+        return tf.stack(bounds)[:, 0]
+    filters_own = tf.constant(-1, tf.int64)
+    return tf.stack([filters_own if b is None else b[0] for b in bounds])
 
 
 def _of_whole_table(parts: Sequence[Admitted]) -> Admitted:

@@ -36,6 +36,9 @@ from fused_embedding.variable.dynamic_dimension import DynamicEmbeddingVariable
 from fused_embedding.variable.inference import is_inference
 from fused_embedding.variable.multihash import MultiHashVariable
 
+# A bound that no number of occurrences reaches.
+_NEVER = tf.int64.max
+
 # Of a column: the terms of its sum, each of which is columns side by side.
 Terms = list[list[Column]]
 Run = Callable[[list[Column]], list[tf.Tensor]]
@@ -138,6 +141,11 @@ def _part(column: Column, table: Any, values: tf.Tensor, **changes: Any) -> Colu
     return column._replace(shards=as_shards(table, "table"), ids=ids)
 
 
+def _unfilled(column: Column) -> Column:
+    """The column, whose empty rows read nothing: an ordinary table has a row for them, times 0."""
+    return column._replace(options=dataclasses.replace(column.options, fill_empty_row=False))
+
+
 # --- Rows that are put together before they are combined ---
 
 
@@ -164,7 +172,7 @@ def _with_rows_put_together(columns: Sequence[Column], run: Run) -> list[Column]
         values = tf.where(column.ids.values < 0, tf.cast(-1, tf.int64), numbers)
         if not column.options.prune:
             values = numbers
-        result[i] = _part(column, _with_dense_gradient(of_ids), values)
+        result[i] = _unfilled(_part(column, _with_dense_gradient(of_ids), values))
     return result
 
 
@@ -266,20 +274,32 @@ def _blocknums(columns: Sequence[Column]) -> list[tf.Tensor]:
                 f"{columns[i].name} was looked up without; pass the number of blocks of each id, "
                 'or make the table with blocknums="frequency"'
             )
-    bounds = {i: _table(columns[i]).bounds.read_value() for i in counted}
-    arrivals = [
-        Arrivals(
-            _table(columns[i]).mainev(),
-            tf.cast(columns[i].ids.values, tf.int64),
-            min_frequency=bounds[i][0],
-        )
-        for i in counted
-    ]
     result = [column.ids.blocknums for column in columns]
-    for i, admitted in zip(counted, admit(arrivals) if arrivals else [], strict=True):
-        is_reached = admitted.frequencies[:, tf.newaxis] >= bounds[i]
-        result[i] = tf.math.count_nonzero(is_reached, axis=1)
-    return [tf.cast(of_column, tf.int64) for of_column in result]
+    of_counted = _blocks_by_frequency([columns[i] for i in counted]) if counted else []
+    for i, blocknums in zip(counted, of_counted, strict=True):
+        result[i] = blocknums
+    return result
+
+
+def _blocks_by_frequency(columns: Sequence[Column]) -> list[tf.Tensor]:
+    """`[nnz]` int64 number of blocks of each id, in tables that decide."""
+    tables = [_table(column) for column in columns]
+    most = max(table.blocknum() for table in tables)
+    never = [[_NEVER] * (most - table.blocknum()) for table in tables]
+    bounds = [
+        tf.concat([table.bounds.read_value(), tf.constant(more, tf.int64)], axis=0)
+        if more
+        else table.bounds.read_value()
+        for table, more in zip(tables, never, strict=True)
+    ]
+    arrivals = [
+        Arrivals(table.mainev(), tf.cast(column.ids.values, tf.int64), bounds=of_table)
+        for column, table, of_table in zip(columns, tables, bounds, strict=True)
+    ]
+    packed = Packed(columns)
+    frequencies = packed.join([admitted.frequencies for admitted in admit(arrivals)])
+    is_reached = frequencies[:, tf.newaxis] >= packed.of_each_column(bounds)
+    return packed.split(tf.math.count_nonzero(is_reached, axis=1))
 
 
 def _adaptive_terms(columns: Sequence[Column]) -> list[Terms]:
@@ -298,7 +318,7 @@ def _adaptive_terms(columns: Sequence[Column]) -> list[Terms]:
         table = _table(column)
         own_part = _part(column._replace(ids=keys), table.ev_weights, keys.values)
         shared_part = _part(column._replace(ids=buckets), table.hash_weights, buckets.values)
-        terms.append([[shared_part], [_as_counted(own_part)]])
+        terms.append([[_unfilled(shared_part)], [_as_counted(own_part)]])
     return terms
 
 

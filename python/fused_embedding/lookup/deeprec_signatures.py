@@ -7,12 +7,11 @@ import tensorflow as tf
 
 from fused_embedding.lookup.checked import checked_lookup
 from fused_embedding.lookup.fusion_check import FusionCheck, as_check
-from fused_embedding.lookup.ids import SparseIds, as_blocknums, as_sparse_ids
+from fused_embedding.lookup.ids import as_sparse_ids
 from fused_embedding.lookup.options import LookupOptions, make_options
 from fused_embedding.lookup.run import BEST, LOOKUPS, run_lookup
-from fused_embedding.lookup.tables import AnyShard, as_shards
+from fused_embedding.lookup.tables import as_shards, with_blocknums
 from fused_embedding.ops.tracing import traced_as_written
-from fused_embedding.variable.dynamic_dimension import DynamicEmbeddingVariable
 
 Combiner = Literal["sum", "mean", "sqrtn"]
 PartitionStrategy = Literal["div", "mod", "mod_ev", "hash"]
@@ -21,18 +20,6 @@ PartitionStrategy = Literal["div", "mod", "mod_ev", "hash"]
 def _none_if_negative(default_id: Any) -> Any:
     """Converts DeepRec's default_id, in which a negative number means None."""
     return None if isinstance(default_id, numbers.Integral) and default_id < 0 else default_id
-
-
-def _with_blocknums(ids: SparseIds, blocknums: Any, shards: list[AnyShard]) -> SparseIds:
-    """The ids, each with the number of blocks that it reads."""
-    if blocknums is None:
-        return ids
-    if not isinstance(shards[0].owner, DynamicEmbeddingVariable):
-        raise ValueError(
-            f"blocknums were given for {shards[0].owner!r}, which has no blocks; leave them out, or "
-            "look up a variable of fe.get_dynamic_dimension_embedding_variable"
-        )
-    return ids._replace(blocknums=as_blocknums(blocknums, ids.values.shape))
 
 
 def _unsafe_options(
@@ -131,7 +118,7 @@ def fused_safe_embedding_lookup_sparse(
     with tf.compat.v1.name_scope(name, "fused_safe_embedding_lookup_sparse"):
         shards = as_shards(embedding_weights, "embedding_weights")
         ids = as_sparse_ids(sparse_ids, sparse_weights, "sparse_ids")
-        ids = _with_blocknums(ids, blocknums, shards)
+        ids = with_blocknums(ids, blocknums, shards)
         return run_lookup(fusion_version, shards, ids, options)  # type: ignore[arg-type]
 
 
@@ -187,7 +174,7 @@ def fused_embedding_lookup_sparse(
     )
     with tf.compat.v1.name_scope(name, "fused_embedding_lookup_sparse"):
         shards = as_shards(params, "params")
-        ids = _with_blocknums(as_sparse_ids(sp_ids, sparse_weights, "sp_ids"), blocknums, shards)
+        ids = with_blocknums(as_sparse_ids(sp_ids, sparse_weights, "sp_ids"), blocknums, shards)
         return run_lookup("v1", shards, ids, options)
 
 
@@ -243,7 +230,7 @@ def fused_embedding_lookup_sparse_v2(
     )
     with tf.compat.v1.name_scope(name, "fused_embedding_lookup_sparse_v2"):
         shards = as_shards(params, "params")
-        ids = _with_blocknums(as_sparse_ids(sp_ids, sparse_weights, "sp_ids"), blocknums, shards)
+        ids = with_blocknums(as_sparse_ids(sp_ids, sparse_weights, "sp_ids"), blocknums, shards)
         return run_lookup("v2", shards, ids, options)
 
 

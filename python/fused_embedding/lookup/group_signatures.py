@@ -15,7 +15,7 @@ from fused_embedding.lookup.names import ids_name
 from fused_embedding.lookup.options import LookupOptions, make_options
 from fused_embedding.lookup.row_index import as_row_indices, expanded
 from fused_embedding.lookup.run import run_group, run_group_side_by_side
-from fused_embedding.lookup.tables import as_shards
+from fused_embedding.lookup.tables import as_shards, with_blocknums
 from fused_embedding.ops.dtypes import UnsupportedDtypeError
 from fused_embedding.ops.tracing import traced_as_written
 
@@ -61,6 +61,7 @@ def group_embedding_lookup_sparse(
     default_ids: Sequence[int | None] | None = None,
     concat: bool = False,
     rows: Sequence[Any] | None = None,
+    blocknums: Sequence[Any] | None = None,
 ) -> Any:
     """Looks up several columns of sparse ids in one op, and computes their gradients in one op.
 
@@ -95,6 +96,9 @@ def group_embedding_lookup_sparse(
             row `rows[c][i]` of column c, as of tf.gather. The table is read once for each row of
             `sp_ids[c]`, such as that of the one user who sees all items. Pass the same tensor for
             the columns of one batch.
+        blocknums: Of each column whose table has blocks, how many of them each id reads: `[nnz]`
+            integers, or a SparseTensor or RaggedTensor like the ids. None: the table decides, or
+            has no blocks. See `fe.get_dynamic_dimension_embedding_variable`.
 
     Returns:
         A list of the combined embeddings of each column, `[..., dim]`, in order. With `concat`, a
@@ -135,21 +139,22 @@ def group_embedding_lookup_sparse(
     params = _as_params(params)
     _check_num_per_group(params_num_per_group)
     others = {"sp_ids": sp_ids, "combiners": combiners, "sp_weights": sp_weights}
-    others |= {"max_norms": max_norms, "default_ids": default_ids}
+    others |= {"max_norms": max_norms, "default_ids": default_ids, "blocknums": blocknums}
     index_names = [f"rows[{i}]" for i in range(len(params))]
     indices = as_row_indices(_for_each(rows, "rows", len(params)), index_names)
     lists = {argument: _for_each(o, argument, len(params)) for argument, o in others.items()}
     normalise = as_sequence_ids if is_sequence else as_sparse_ids
     with tf.compat.v1.name_scope(name, "group_embedding_lookup_sparse"):
         columns = []
-        for i, (table, ids, combiner, weights, max_norm, default_id) in enumerate(
+        for i, (table, ids, combiner, weights, max_norm, default_id, numbers) in enumerate(
             zip(params, *lists.values(), strict=True)
         ):
             options = make_options(
                 combiner, max_norm, default_id, partition_strategy=partition_strategy
             )
             shards = as_shards(table, f"params[{i}]")
-            columns.append(Column(shards, normalise(ids, weights, f"sp_ids[{i}]"), options))
+            of_column = normalise(ids, weights, f"sp_ids[{i}]")
+            columns.append(Column(shards, with_blocknums(of_column, numbers, shards), options))
         if concat:
             _check_ranks(columns)
         if concat and not any(index is not None for index in indices):

@@ -120,7 +120,8 @@ def as_blocknums(blocknums: Any, num_ids: tf.TensorShape) -> tf.Tensor:
         raise TypeError(f"blocknums must be integers, got {values.dtype.name}; cast them")
     if not values.shape.is_compatible_with(num_ids):
         raise ValueError(
-            f"there must be one blocknum for each id, got {values.shape} blocknums and {num_ids} ids"
+            f"there must be one blocknum for each id, got {values.shape} blocknums and {num_ids} "
+            "ids"
         )
     return tf.cast(values, tf.int64)
 

@@ -24,6 +24,7 @@ class Packed:
         self._columns = list(columns)
         self.values = self.join([tf.cast(c.ids.values, tf.int64) for c in columns])
         self._sizes: tf.Tensor | None = None
+        self._columns_of_pairs: tf.Tensor | None = None
 
     @property
     def sizes(self) -> tf.Tensor:
@@ -52,16 +53,39 @@ class Packed:
         """A number of each column for each of its pairs: int64, a scalar if all are the same."""
         if len(set(numbers)) == 1:
             return tf.constant(numbers[0], tf.int64)
-        return tf.repeat(tf.constant(numbers, tf.int64), self.sizes)
+        return tf.gather(tf.constant(numbers, tf.int64), self.column_of_pair)
+
+    @property
+    def column_of_pair(self) -> tf.Tensor:
+        """`[sum of nnz]` number of the column of each pair."""
+        if self._columns_of_pairs is None:
+            ends = tf.cumsum(self.sizes)
+            pairs = tf.range(ends[-1])
+            self._columns_of_pairs = tf.searchsorted(ends, pairs, side="right")
+        return self._columns_of_pairs
+
+    def of_each_column(self, vectors: Sequence[tf.Tensor]) -> tf.Tensor:
+        """`[k]` numbers of each column for each of its pairs, `[sum of nnz, k]`."""
+        if len(vectors) == 1:
+            return vectors[0][tf.newaxis]
+        return tf.gather(tf.stack(vectors), self.column_of_pair)
 
     def rows(self) -> tuple[tf.Tensor, tf.Tensor]:
         """`[sum of nnz]` row of each pair, counted over all columns, and the number of rows."""
-        num_rows = tf.stack([column.ids.dense_shape[0] for column in self._columns])
-        rows = self.join([column.ids.rows for column in self._columns])
-        if len(self._columns) > 1:
-            first = tf.cumsum(num_rows, exclusive=True)
-            rows += tf.repeat(first, self.sizes)
+        if len(self._columns) == 1:
+            [column] = self._columns
+            return column.ids.rows, column.ids.dense_shape[0]
+        num_rows = tf.stack([column.ids.dense_shape for column in self._columns])[:, 0]
+        rows = self._rows_of_columns()
+        rows += tf.gather(tf.cumsum(num_rows, exclusive=True), self.column_of_pair)
         return rows, tf.reduce_sum(num_rows)
+
+    def _rows_of_columns(self) -> tf.Tensor:
+        """`[sum of nnz]` row of each pair in its column."""
+        indices = [column.ids.indices for column in self._columns]
+        if all(of_column.shape.rank == 2 for of_column in indices):
+            return tf.concat(indices, axis=0)[:, 0]
+        return self.join([column.ids.rows for column in self._columns])
 
     def weights(self) -> tf.Tensor:
         """`[sum of nnz]` float32, or float64 for tables of that type; 1 where there are none.
@@ -70,12 +94,13 @@ class Packed:
         """
         is_double = any(column.shards[0].dtype == tf.float64 for column in self._columns)
         dtype = tf.float64 if is_double else tf.float32
+        weights = [column.ids.weights for column in self._columns]
+        if all(of_column is None for of_column in weights):
+            return tf.ones_like(self.values, dtype)
         return self.join(
             [
-                tf.ones_like(column.ids.values, dtype)
-                if column.ids.weights is None
-                else tf.cast(column.ids.weights, dtype)
-                for column in self._columns
+                tf.ones_like(column.ids.values, dtype) if w is None else tf.cast(w, dtype)
+                for column, w in zip(self._columns, weights, strict=True)
             ]
         )
 
@@ -167,7 +192,7 @@ def _of_pairs(packed: Packed, flags: list[bool]) -> tf.Tensor:
     """A flag of each column for each of its pairs; a scalar if all are the same."""
     if len(set(flags)) == 1:
         return tf.constant(flags[0])
-    return tf.repeat(tf.constant(flags), packed.sizes)
+    return tf.gather(tf.constant(flags), packed.column_of_pair)
 
 
 def filled(column: Column, blocknum: int | None) -> Column:
@@ -214,7 +239,7 @@ def _no_shared_id(column: Column) -> Any:
 
 
 def _without_default(options: Any) -> Any:
-    return dataclasses.replace(options, default_id=None, fill_empty_row=False)
+    return dataclasses.replace(options, default_id=None)
 
 
 def _extended(numbers: tf.Tensor | None, rows: tf.Tensor, value: Any) -> tf.Tensor | None:

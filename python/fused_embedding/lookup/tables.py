@@ -5,11 +5,13 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from fused_embedding.lookup.ids import SparseIds, as_blocknums
 from fused_embedding.ops import raw_ops
 from fused_embedding.ops.dtypes import VALUE_DTYPES, UnsupportedDtypeError
 from fused_embedding.ops.placement import lacks_kernels
 from fused_embedding.ops.tf_private import colocate_with, variable_accessed
 from fused_embedding.variable.composed import ComposedTable
+from fused_embedding.variable.dynamic_dimension import DynamicEmbeddingVariable
 from fused_embedding.variable.embedding_variable import EmbeddingVariable
 from fused_embedding.variable.partitions import PartitionedEmbeddingVariable
 
@@ -378,3 +380,27 @@ def as_shards(params: Any, argument: str) -> list[AnyShard]:
             f"{', '.join(dtype.name for dtype in VALUE_DTYPES)}: cast it, or use tf.nn"
         )
     return shards
+
+
+def with_blocknums(ids: SparseIds, blocknums: Any, shards: list[AnyShard]) -> SparseIds:
+    """The ids of a lookup, with the number of blocks that each reads.
+
+    Args:
+        ids: The batch.
+        blocknums: See `as_blocknums`; None: the table decides, or has no blocks.
+        shards: The table.
+
+    Returns:
+        The ids.
+
+    Raises:
+        ValueError: For blocknums of a table without blocks.
+    """
+    if blocknums is None:
+        return ids
+    if not isinstance(shards[0].owner, DynamicEmbeddingVariable):
+        raise ValueError(
+            f"blocknums were given for {shards[0].owner!r}, which has no blocks; leave them out, "
+            "or look up a variable of fe.get_dynamic_dimension_embedding_variable"
+        )
+    return ids._replace(blocknums=as_blocknums(blocknums, ids.values.shape))

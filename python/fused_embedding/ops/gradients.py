@@ -259,14 +259,34 @@ def _group_slices(grad: Any, shapes: list[tf.Tensor], ranks: list[int | None]) -
     return slices
 
 
+def _is_stopped(tensor: tf.Tensor) -> bool:
+    """Whether tf.stop_gradient has made a tensor, maybe as a part of a longer one."""
+    op = tensor.op
+    while op.type in ("SplitV", "Split", "Identity"):
+        op = op.inputs[1 if op.type == "Split" else 0].op
+    return op.type == "StopGradient"
+
+
+def _wants_weights_grads(op: tf.Operation, first: int, num_weights: int) -> bool:
+    """Whether anything uses the gradients of the weights, inputs from `first` on of a lookup."""
+    skipped = getattr(op, "skip_input_indices", None)  # of a tape, which knows what it watches
+    if skipped is not None:
+        return not set(range(first, first + num_weights)) <= set(skipped)
+    if tf.executing_eagerly():
+        return True
+    return not all(_is_stopped(weights) for weights in op.inputs[first : first + num_weights])
+
+
 def _group_grads(
     op: tf.Operation, arguments: dict[str, Any], tables_grads: list[Any], weights_grad_op: Any
 ) -> list[Any]:
     """The gradients of all inputs, in order."""
-    weights_grads = []
-    if arguments["sp_weights"]:
+    num_weights = len(arguments["sp_weights"])
+    first = len(tables_grads) + 3 * op.get_attr("num_columns")
+    weights_grads = [None] * num_weights
+    if num_weights and _wants_weights_grads(op, first, num_weights):
         weights_grads = weights_grad_op(**arguments)
-    return [*tables_grads, *[None] * (3 * op.get_attr("num_columns")), *weights_grads]
+    return [*tables_grads, *[None] * (first - len(tables_grads)), *weights_grads]
 
 
 @tf.RegisterGradient("FusedEmbeddingGroupLookup")

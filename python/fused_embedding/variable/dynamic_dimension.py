@@ -220,7 +220,7 @@ def get_dynamic_dimension_embedding_variable(
 
 
 def _counting(option: EmbeddingVariableOption) -> EmbeddingVariableOption:
-    """`option` with a filter that keeps the counts of ids without a row; each lookup has a bound."""
+    """`option` with a filter that counts ids without a row; lookups say how often admits them."""
     return dataclasses.replace(option, filter_option=CounterFilter(filter_freq=2))
 
 
