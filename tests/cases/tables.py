@@ -146,3 +146,13 @@ def read(variable, keys):
     """Rows as an evaluation reads them, as numpy."""
     with fe.inference():
         return look_up(variable, keys).numpy()
+
+
+def column_of(*ids):
+    """Ids, each in a row of its own."""
+    return sparse(ids, range(len(ids)), len(ids))
+
+
+def slices_of(grad):
+    """The rows of an IndexedSlices by id, as lists."""
+    return dict(zip(grad.indices.numpy().tolist(), grad.values.numpy().tolist(), strict=True))

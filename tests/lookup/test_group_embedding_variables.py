@@ -366,7 +366,7 @@ def test_tables_in_partitions_are_looked_up_by_themselves():
     assert (ops["EmbeddingVariableGroupLookup"], ops["EmbeddingVariableLookup"]) == (1, 2)
 
 
-def test_kinds_dtypes_and_modes_are_groups_of_their_own():
+def test_kinds_and_dtypes_are_groups_of_their_own_and_modes_are_not():
     def build():
         tables, ids = tables_and_ids(2)
         double = fe.get_embedding_variable("double", 4, value_dtype=tf.float64)
@@ -375,7 +375,7 @@ def test_kinds_dtypes_and_modes_are_groups_of_their_own():
         GROUP([*tables, double, frozen, ordinary], [*ids, *[ids[0]] * 3], ["sum"] * 5)
 
     ops = op_types(build)
-    assert ops["EmbeddingVariableGroupLookup"] == 3
+    assert ops["EmbeddingVariableGroupLookup"] == 2
     assert ops["FusedEmbeddingResourceGroupLookup"] == 1
 
 

@@ -55,8 +55,8 @@ def test_missing_params(lookup, params):
 
 
 @pytest.mark.parametrize("lookup", ALL)
-def test_blocknums_is_not_implemented(lookup):
-    with pytest.raises(NotImplementedError, match="dynamic"):
+def test_blocknums_need_a_table_of_blocks(lookup):
+    with pytest.raises(ValueError, match="has no blocks"):
         lookup(table(), ids(), blocknums=np.array([1, 2]))
 
 

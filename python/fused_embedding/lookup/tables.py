@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from fused_embedding.lookup.ids import SparseIds, as_blocknums
+from fused_embedding.lookup.names import column_name, table_name
 from fused_embedding.ops import raw_ops
 from fused_embedding.ops.dtypes import VALUE_DTYPES, UnsupportedDtypeError
 from fused_embedding.ops.placement import lacks_kernels
@@ -400,7 +401,8 @@ def with_blocknums(ids: SparseIds, blocknums: Any, shards: list[AnyShard]) -> Sp
         return ids
     if not isinstance(shards[0].owner, DynamicEmbeddingVariable):
         raise ValueError(
-            f"blocknums were given for {shards[0].owner!r}, which has no blocks; leave them out, "
-            "or look up a variable of fe.get_dynamic_dimension_embedding_variable"
+            f"{column_name(ids.name, table_name(shards[0].owner))}: blocknums were given, but the "
+            "table has no blocks; leave them out, or look up a variable of "
+            "fe.get_dynamic_dimension_embedding_variable"
         )
     return ids._replace(blocknums=as_blocknums(blocknums, ids.values.shape))
