@@ -1,5 +1,7 @@
 """Lookups in tables of several parts, beside graphs of stock ops on the rows of each pair."""
 
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -198,31 +200,32 @@ def summed(grads, like_parts):
 
 def check_equal_to_stock(cases, run=lambda f: f()):
     tables = list({id(case.of): case.of for case in cases}.values())
-    weights = [source for case in cases for source in case.sources()]
-    parts = [source for table in tables for part in table.parts for source in parts_of(part)]
+    weights = list(itertools.chain(*[case.sources() for case in cases]))
+    parts = list(itertools.chain(*[table.parts for table in tables]))
+    dense = list(itertools.chain(*[table.dense for table in tables]))
+    sources = list(itertools.chain(*map(parts_of, parts)))
 
     def ours():
         with tf.GradientTape() as tape:
             outputs = look_up(cases)
-        return outputs, graded(outputs, tape, parts + weights)
+        return outputs, graded(outputs, tape, sources + weights)
 
-    got, got_grads = run(ours)
+    got, grads = run(ours)
     with tf.GradientTape() as tape:
         want = [case.by_stock() for case in cases]
-    dense = [d for table in tables for d in table.dense]
-    want_grads = graded(want, tape, dense + weights)
-    for of_case, by_stock, case in zip(got, want, cases, strict=True):
-        # Stock ends with the last row that has an id.
-        assert_close(of_case, by_stock, 32, err_msg=str(vars(case)))
-    whole = [part for table in tables for part in table.parts]
-    of_parts = summed(got_grads[: len(parts)], whole)
-    shapes = [d.shape[0] for d in dense]
-    assert_same_grads(of_parts, want_grads[: len(dense)], shapes)
-    pairs = zip(got_grads[len(parts) :], want_grads[len(dense) :], strict=True)
-    for of_weights, by_stock in pairs:
-        assert (of_weights is None) == (by_stock is None)
-        if of_weights is not None:
-            assert_close(of_weights, by_stock, 64)
+    by_stock = graded(want, tape, dense + weights)
+    for of_case, of_stock, case in zip(got, want, cases, strict=True):
+        assert_close(of_case, of_stock, 32, err_msg=str(vars(case)))
+    of_parts = summed(grads[: len(sources)], parts)
+    assert_same_grads(of_parts, by_stock[: len(dense)], [d.shape[0] for d in dense])
+    for of_weights, of_stock in zip(grads[len(sources) :], by_stock[len(dense) :], strict=True):
+        assert_same_weights_grad(of_weights, of_stock)
+
+
+def assert_same_weights_grad(got, want):
+    assert (got is None) == (want is None)
+    if got is not None:
+        assert_close(got, want, 64)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -92,27 +92,27 @@ def _partitioned(column: Arrivals) -> list[tuple[EmbeddingVariable, tf.Tensor]]:
 
 def _admit_group(members: Sequence[_PartArrivals]) -> list[Admitted]:
     """Runs the op for columns of tables on one device."""
-    tables = list({id(member.part): member.part for member in members}.values())
-    numbers = {id(table): i for i, table in enumerate(tables)}
-    bounds: list[Any] = [None] * len(tables)
-    for member in members:
-        bounds[numbers[id(member.part)]] = member.arrivals.bounds
-    insert = tables[0].inserts
+    arrivals = [member.arrivals for member in members]
+    by_table = {id(member.part): member for member in members}
+    numbers = {table: i for i, table in enumerate(by_table)}
+    tables = [member.part for member in by_table.values()]
     for table in tables:
-        table.tell_of_lookup(insert)
-    first_values = [member.arrivals.first_values for member in members]
+        table.tell_of_lookup(table.inserts)
     with colocate_with(tables[0].handle):
         result = raw_ops.EmbeddingVariableAdmit(
             resources=[table.handle for table in tables],
-            keys=[member.arrivals.keys for member in members],
-            first_values=[values for values in first_values if values is not None],
-            min_frequencies=_first_bounds(bounds),
+            keys=[column.keys for column in arrivals],
+            first_values=_given([column.first_values for column in arrivals]),
+            min_frequencies=_first_bounds([m.arrivals.bounds for m in by_table.values()]),
             step=global_step_value(),
             table_of_column=[numbers[id(member.part)] for member in members],
-            insert=insert,
+            insert=tables[0].inserts,
         )
-    pairs = zip(result.is_admitted, result.frequencies, strict=True)
-    return [Admitted(*pair) for pair in pairs]
+    return list(map(Admitted, result.is_admitted, result.frequencies))
+
+
+def _given(values: Sequence[Any]) -> list[Any]:
+    return [value for value in values if value is not None]
 
 
 def _first_bounds(bounds: Sequence[tf.Tensor | None]) -> tf.Tensor:

@@ -14,6 +14,8 @@ and the rows are the table of a second lookup.
 """
 
 import dataclasses
+import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -71,9 +73,15 @@ def run_composed(columns: Sequence[Column], run: Run) -> list[tf.Tensor]:
     Returns:
         The combined embeddings of each column, in order.
     """
-    terms = _terms(columns, run)
-    results = iter(run([part for of_column in terms for term in of_column for part in term]))
-    return [_sum([_beside([next(results) for _ in term]) for term in t]) for t in terms]
+    looked_up = _look_up_terms(_terms(columns, run), run)
+    return [_sum([_beside(term) for term in of_column]) for of_column in looked_up]
+
+
+def _look_up_terms(terms: list[Terms], run: Run) -> list[list[list[tf.Tensor]]]:
+    """The results of all parts, in place of the columns."""
+    flat = [part for of_column in terms for term in of_column for part in term]
+    results = iter(run(flat))
+    return [[[next(results) for _ in term] for term in of_column] for of_column in terms]
 
 
 def run_composed_side_by_side(
@@ -92,15 +100,10 @@ def run_composed_side_by_side(
     terms = _terms(columns, run)
     num_terms = len(terms[0])
     if any(len(of_column) != num_terms for of_column in terms):
-        results = iter(run([part for of_column in terms for term in of_column for part in term]))
-        sums = [_sum([_beside([next(results) for _ in term]) for term in t]) for t in terms]
-        return tf.concat(sums, axis=1)
-    return _sum(
-        [
-            run_side_by_side([part for of_column in terms for part in of_column[i]])
-            for i in range(num_terms)
-        ]
-    )
+        looked_up = _look_up_terms(terms, run)
+        return tf.concat([_sum([_beside(t) for t in of_column]) for of_column in looked_up], axis=1)
+    terms_of_all = zip(*terms, strict=True)
+    return _sum([run_side_by_side(list(itertools.chain(*term))) for term in terms_of_all])
 
 
 def _beside(results: list[tf.Tensor]) -> tf.Tensor:
@@ -155,6 +158,10 @@ def _needs_rows(column: Column) -> bool:
         return False
     if column.options.max_norm is not None:
         return True
+    return _is_product(column)
+
+
+def _is_product(column: Column) -> bool:
     table = _table(column)
     return isinstance(table, MultiHashVariable) and table.operation == "mul"
 
@@ -185,19 +192,11 @@ def _with_dense_gradient(rows: tf.Tensor) -> Any:
 def _rows_of_ids(columns: list[Column], run: Run) -> list[tf.Tensor]:
     """`[nnz, dim]` embedding of each id, not clipped; zeros of ids that are pruned."""
     alone = [_alone(column) for column in columns]
-    factors: list[Terms] = []
-    for column in alone:
-        is_product = isinstance(_table(column), MultiHashVariable)
-        is_product = is_product and _table(column).operation == "mul"
-        factors.append(_multihash_terms([column])[0] if is_product else [[column]])
-    flat = [part for of_column in factors for term in of_column for part in term]
-    results = iter(run(flat))
+    factors = [_multihash_terms([c])[0] if _is_product(c) else [[c]] for c in alone]
     rows = []
-    for of_column in factors:
-        first, *others = [_beside([next(results) for _ in term]) for term in of_column]
-        for other in others:
-            first = first * other
-        rows.append(first)
+    for of_column in _look_up_terms(factors, run):
+        first, *others = [_beside(factor) for factor in of_column]
+        rows.append(functools.reduce(tf.multiply, others, first))
     return rows
 
 

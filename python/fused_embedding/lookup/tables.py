@@ -242,7 +242,8 @@ class ComposedShard(NamedTuple):
         return self.source.shape[1:]
 
 
-AnyShard = Shard | EmbeddingVariableShard | ComposedShard
+# Without ComposedShard, which is taken apart before anything asks a shard for rows.
+AnyShard = Shard | EmbeddingVariableShard
 
 
 def _parts(params: Any) -> list[Any]:
@@ -295,7 +296,7 @@ def _with_handle(variable: Any) -> Any:
     return variable
 
 
-def _shard(part: Any) -> AnyShard:
+def _shard(part: Any) -> Any:
     part = _held(part)
     if isinstance(part, ComposedTable):
         return ComposedShard(part)

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from fused_embedding.ops.dtypes import VALUE_DTYPES
@@ -156,8 +157,8 @@ def _check(strategy: str, operation: str, dims: Any) -> None:
         )
     if operation not in OPERATIONS:
         raise ValueError(f"operation must be one of {', '.join(OPERATIONS)}, got {operation!r}")
-    is_pair = len(dims) == 2 and all(len(shape) == 2 for shape in dims)
-    if not is_pair or any(size < 1 for shape in dims for size in shape):
+    shape = np.shape(dims)
+    if shape != (2, 2) or np.min(dims) < 1:
         raise ValueError(
             "the num_of_partitions must be 2 when using Q-R strategy: dims must be "
             f"[[q_rows, q_dim], [r_rows, r_dim]] of numbers > 0, got {dims}"

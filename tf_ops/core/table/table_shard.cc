@@ -145,12 +145,7 @@ Status TableShard::InsertMissing(const ShardKeys& missing, const Occurrences& oc
                                  LookupOutput* out) {
   ShardKeyGroup group(missing, 0);
   FE_RETURN_IF_ERROR(ReserveFor(group.n));
-  for (int64_t i = 0; i < group.n; ++i) {
-    rows_.Prefetch(group.hashes[i]);
-    bloom_.Prefetch(group.hashes[i]);
-    if (out->values == nullptr) continue;
-    __builtin_prefetch(out->values + group.positions[i] * value_bytes_, 1);
-  }
+  PrefetchMissing(group, *out);
   ShardKeyGroup filtered(missing, 0);
   if (table_.admission.kind == AdmissionKind::kCounter) {
     FE_RETURN_IF_ERROR(filtered_.Reserve(group.n));
@@ -190,6 +185,22 @@ Status TableShard::InsertMissing(const ShardKeys& missing, const Occurrences& oc
     new_values[num_new++] = group.rows[i] + layout_.value_offset();
   }
   Initialize(*initializer_, layout_, new_keys, new_values, num_new);
+  OutputMissing(group, frequencies, out);
+  return Status();
+}
+
+void TableShard::PrefetchMissing(const ShardKeyGroup& group, const LookupOutput& out) const {
+  for (int64_t i = 0; i < group.n; ++i) {
+    rows_.Prefetch(group.hashes[i]);
+    bloom_.Prefetch(group.hashes[i]);
+    if (out.values == nullptr) continue;
+    __builtin_prefetch(out.values + group.positions[i] * value_bytes_, 1);
+  }
+}
+
+// `frequencies`: of the keys that still have no row.
+void TableShard::OutputMissing(const ShardKeyGroup& group, const int64_t* frequencies,
+                               LookupOutput* out) const {
   for (int64_t i = 0; i < group.n; ++i) {
     if (group.numbers[i] < kRefused) {
       Output(group, i, out);
@@ -202,7 +213,6 @@ Status TableShard::InsertMissing(const ShardKeys& missing, const Occurrences& oc
     if (out->frequencies != nullptr) out->frequencies[position] = frequencies[i];
     if (out->handles != nullptr) out->handles[position] = -1;
   }
-  return Status();
 }
 
 // What a key reads that has no row.

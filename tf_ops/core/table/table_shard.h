@@ -193,6 +193,9 @@ class TableShard {
   bool MakeRoom(int64_t num_left);
   static void Touch(char* row, int64_t count, uint32_t version);
   void Output(const ShardKeyGroup& group, int64_t i, LookupOutput* out) const;
+  void PrefetchMissing(const ShardKeyGroup& group, const LookupOutput& out) const;
+  void OutputMissing(const ShardKeyGroup& group, const int64_t* frequencies,
+                     LookupOutput* out) const;
   void OutputNothing(bool is_refused, char* value) const;
   void WriteContent(char* row, int64_t position, const EmbeddingTable::Content& content);
   int64_t CountAdmitted(std::vector<std::pair<int64_t, int64_t>> keys, int64_t min_frequency);
