@@ -15,14 +15,17 @@ import fused_embedding
 from fused_embedding.ops import library
 
 PACKAGE = pathlib.Path(fused_embedding.__file__).parent
-MAX_IMPORT_SECONDS = 0.5
+# Of the CPU seconds that TensorFlow's own import takes in the same process: machines and their load
+# differ by more than a factor of 2. It is 0.10 to 0.11 today.
+MAX_IMPORT_SHARE = 0.16
 NUM_IMPORTS = 3
 TIME_IMPORT = """
 import time
-import tensorflow
 start = time.process_time()
+import tensorflow
+between = time.process_time()
 import fused_embedding
-print(time.process_time() - start)
+print((time.process_time() - between) / (between - start))
 """
 
 
@@ -88,5 +91,5 @@ def test_other_patch_version_loads(tmp_path, built_for, monkeypatch):
 def test_import_is_quick_beyond_tensorflow():
     command = [sys.executable, "-c", TIME_IMPORT]
     env = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
-    seconds = [float(subprocess.check_output(command, env=env)) for _ in range(NUM_IMPORTS)]
-    assert statistics.median(seconds) < MAX_IMPORT_SECONDS, f"each import took {seconds} s"
+    shares = [float(subprocess.check_output(command, env=env)) for _ in range(NUM_IMPORTS)]
+    assert statistics.median(shares) < MAX_IMPORT_SHARE, f"shares of the imports: {shares}"
