@@ -149,6 +149,40 @@ def check_lookup(args, got):
         np.testing.assert_array_equal(got.embeddings.numpy()[here], content["values"][rows])
 
 
+def make_admit(rng):
+    names = rng.choice(ROOMY, rng.integers(1, 3), replace=False)
+    tables = [*range(len(names)), *rng.integers(0, len(names), rng.integers(2)).tolist()]
+    keys = [rng.choice(np.array(KEYS, np.int64), rng.integers(5)) for _ in tables]
+    values = [rng.integers(-9, 9, [len(k), DIM]).astype(np.float32) for k in keys]
+    return {
+        "resources": [
+            fe.raw_ops.EmbeddingVariableHandle(shared_name=name, **ATTRS, **TABLES[name])
+            for name in names.tolist()
+        ],
+        "keys": keys,
+        "first_values": values if rng.integers(2) else [],
+        "min_frequencies": int64(rng.integers(-1, 4, len(names) * rng.integers(2))),
+        "step": int64(rng.integers(-1, 9)),
+        "table_of_column": tables,
+        "insert": bool(rng.integers(2)),
+        "prune": bool(rng.integers(2)),
+    }
+
+
+def check_admit(args, got):
+    for i, t in enumerate(args["table_of_column"]):
+        keys, is_admitted = args["keys"][i], got.is_admitted[i].numpy()
+        frequencies = got.frequencies[i].numpy()
+        assert keys.ndim == 1
+        assert is_admitted.shape == frequencies.shape == keys.shape
+        dropped = (keys < 0) & args["prune"]
+        assert not is_admitted[dropped].any()
+        assert not frequencies[dropped].any()
+        content = export(args["resources"][t])
+        # A full table may have evicted a row of the same batch.
+        assert not (is_admitted & ~np.isin(keys, content["keys"])).any() or args["insert"]
+
+
 def make_upsert(rng):
     keys = keys_of(rng)
     name = str(rng.choice(ROOMY))
@@ -350,6 +384,7 @@ def check_import(args, got):
 CASES = {
     "EmbeddingVariableHandle": (make_handle, check_handle),
     "EmbeddingVariableLookup": (make_lookup, check_lookup),
+    "EmbeddingVariableAdmit": (make_admit, check_admit),
     "EmbeddingVariableUpsert": (make_upsert, check_upsert),
     "EmbeddingVariableErase": (make_resource_and_keys, check_erase),
     "EmbeddingVariablePrefetch": (make_resource_and_keys, check_prefetch),
