@@ -17,11 +17,17 @@ from fused_embedding.columns.api import (
     shared_embedding_columns,
     shared_embeddings,
 )
+from fused_embedding.columns.composed_api import (
+    categorical_column_with_adaptive_embedding,
+    categorical_column_with_multihash,
+)
 from fused_embedding.columns.dense_features import dense_features
 from fused_embedding.columns.group_scope import group_embedding_column_scope
 
 __all__ = [
+    "categorical_column_with_adaptive_embedding",
     "categorical_column_with_embedding",
+    "categorical_column_with_multihash",
     "embedding_column",
     "group_embedding_column_scope",
     "input_layer",

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from fused_embedding.columns import fused_column
+from fused_embedding.columns.composed_column import with_dimension
 from fused_embedding.columns.fused_column import DoFusion, fuse
 from fused_embedding.columns.group_scope import in_scope
 from fused_embedding.columns.handover import hand_over
@@ -100,7 +101,7 @@ def sequence_categorical_column_with_embedding(
 
 def embedding_column(
     categorical_column: Any,
-    dimension: int,
+    dimension: Any,
     combiner: str = "mean",
     initializer: Callable | None = None,
     ckpt_to_load_from: str | None = None,
@@ -115,7 +116,8 @@ def embedding_column(
     Args:
         categorical_column: Any categorical column of `tf.feature_column`. It provides the ids,
             `[num_rows, ...]` int64, and optionally their weights.
-        dimension: Length of an embedding, at least 1.
+        dimension: Length of an embedding, at least 1; for a multi-hash column with "concat" the
+            lengths of the two parts' rows.
         combiner: "sum", "mean" or "sqrtn" over the ids of a row.
         initializer: Initializer of the table `[num_buckets, dimension]` float32, by default a
             truncated normal of standard deviation `1 / sqrt(dimension)`. For a column of
@@ -143,6 +145,7 @@ def embedding_column(
     >>> fe.feature_column.embedding_column(user, 16, do_fusion="v2").name
     'user_embedding'
     """
+    categorical_column, dimension = with_dimension(categorical_column, dimension)
     column = tf.feature_column.embedding_column(
         categorical_column,
         dimension,
@@ -319,6 +322,7 @@ def input_layer(
     cols_to_output_tensors: dict[Any, Any] | None = None,
     *,
     rows: Mapping[Any, Any] | None = None,
+    adaptive_mask_tensors: Mapping[str, Any] | None = None,
 ) -> tf.Tensor:
     """The dense inputs of feature columns, in a `tf.compat.v1` graph, with one lookup op.
 
@@ -341,6 +345,9 @@ def input_layer(
             the result has row `index[i]` of the column, as of tf.gather, and the table is read once
             for each row of the column's batch. The features of a column have the same index. Pass
             the same tensor for the columns of one batch.
+        adaptive_mask_tensors: Of the keys of adaptive columns, `[nnz]` integers or bools, one for
+            each value of the feature: whether it has a row of its own. Of other adaptive columns
+            the filter decides.
 
     Returns:
         `[num_rows, width]` float32, columns in the order of their names; num_rows is that of the
@@ -348,7 +355,8 @@ def input_layer(
 
     Raises:
         ValueError: If a column is not dense, a key of `rows` is no feature or column of the layer,
-            the features of a column have different indices, or an index is not of rank 1.
+            the features of a column have different indices, an index is not of rank 1, or there
+            is a mask of a column that is not adaptive.
         TypeError: If `rows` is not a mapping, or an index is not a dense tensor of integers.
         tf.errors.InvalidArgumentError: If an index is outside the rows of its column, when the
             graph runs; the message has the names of the features.
@@ -377,7 +385,8 @@ def input_layer(
     """
     filled = {"cols_to_vars": cols_to_vars, "cols_to_output_tensors": cols_to_output_tensors}
     call = {"weight_collections": weight_collections, "trainable": trainable}
-    return tf_input_layer(features, feature_columns, call, filled, rows)
+    masks = adaptive_mask_tensors
+    return tf_input_layer(features, feature_columns, call, filled, rows, masks)
 
 
 @traced_as_written

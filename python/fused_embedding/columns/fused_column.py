@@ -22,6 +22,7 @@ from fused_embedding.columns.groups import (
     recording,
     sequence_of_stock,
 )
+from fused_embedding.columns.row_choice import with_row_choice
 from fused_embedding.columns.stock_functions import with_globals
 from fused_embedding.lookup import deeprec_signatures
 from fused_embedding.lookup.checked import checked_lookup
@@ -35,6 +36,8 @@ from fused_embedding.lookup.run import BEST, LOOKUPS, run_group, run_lookup
 from fused_embedding.lookup.tables import as_shards
 from fused_embedding.ops.disabled import is_disabled, why_disabled
 from fused_embedding.ops.path_notes import noted
+from fused_embedding.variable.adaptive import AdaptiveEmbeddingVariable
+from fused_embedding.variable.composed import ComposedTable
 
 # Stock's under tf.compat.v1, whose name is ours while fe.compat.deeprec is installed.
 shared_embedding_columns = fc_v2.shared_embedding_columns
@@ -149,6 +152,9 @@ def fused_lookup(column: Any, table: Any, sparse_tensors: Any) -> tf.Tensor:
     lookups = _FusedLookups(version_over_table(column.do_fusion))
     ids, weights = sparse_tensors
     is_safe = column.use_safe_embedding_lookup or ids.shape.rank != 2
+    if isinstance(table, ComposedTable):
+        with lookups_of_column(column):
+            return _composed_lookup(column, table, ids, weights, is_safe)
     lookup = lookups.safe_embedding_lookup_sparse if is_safe else lookups.embedding_lookup_sparse_v2
     with lookups_of_column(column):
         return lookup(
@@ -159,6 +165,18 @@ def fused_lookup(column: Any, table: Any, sparse_tensors: Any) -> tf.Tensor:
             name=f"{column.name}_weights",
             max_norm=column.max_norm,
         )
+
+
+def _composed_lookup(column: Any, table: Any, ids: Any, weights: Any, is_safe: bool) -> Any:
+    """`fused_lookup` in a table of several parts."""
+    how = {"combiner": column.combiner, "max_norm": column.max_norm}
+    lookup = _column(table, ids, weights, is_safe=is_safe, **how)
+    if isinstance(table, AdaptiveEmbeddingVariable):
+        lookup = lookup._replace(ids=with_row_choice(lookup.ids, column, table))
+    is_recorded = recording() is not Recording.NONE
+    if is_recorded and (lookup.ids.leading_shape is None or recording() is Recording.ALL):
+        return lookup
+    return run_group([lookup])[0]
 
 
 def ids_of_column(sp_ids: Any, sp_weights: Any) -> Any:

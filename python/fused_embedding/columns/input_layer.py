@@ -13,8 +13,10 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.feature_column import feature_column as fc_v1
 
+from fused_embedding.columns.composed_column import adaptive_keys
 from fused_embedding.columns.fused_column import fuse
 from fused_embedding.columns.groups import Recording, recording_lookups
+from fused_embedding.columns.row_choice import adaptive_masks
 from fused_embedding.columns.row_index import index_name, rows_of_columns
 from fused_embedding.columns.stock_functions import with_globals
 from fused_embedding.lookup.group import Column
@@ -102,6 +104,7 @@ def input_layer(
     call: Mapping[str, Any],
     filled: Mapping[str, dict[Any, Any] | None],
     rows: Mapping[Any, Any] | None = None,
+    masks: Mapping[str, Any] | None = None,
     *,
     merges: bool = True,
 ) -> tf.Tensor:
@@ -113,6 +116,7 @@ def input_layer(
         call: Further arguments of stock's function inside input_layer.
         filled: `cols_to_vars` and `cols_to_output_tensors`.
         rows: The indices of columns with batches of their own, by feature key or column.
+        masks: Which ids of adaptive columns have rows of their own, by feature key.
         merges: See `run_group`.
 
     Returns:
@@ -126,7 +130,7 @@ def input_layer(
         {fused: indices[column] for fused, column in original.items() if column in indices},
         merges=merges,
     )
-    with recording_lookups(Recording.MATRICES):
+    with recording_lookups(Recording.MATRICES), adaptive_masks(masks, adaptive_keys(columns)):
         return _fill(outputs, features, original, filled, call)
 
 
@@ -137,6 +141,7 @@ def input_layer_of_groups(
     trainable: bool = True,
     cols_to_vars: dict[Any, Any] | None = None,
     cols_to_output_tensors: dict[Any, Any] | None = None,
+    adaptive_mask_tensors: Mapping[str, Any] | None = None,
 ) -> tf.Tensor:
     """Stock's input_layer, with one lookup op for the columns of `group_embedding_column_scope`.
 
@@ -147,15 +152,17 @@ def input_layer_of_groups(
         trainable: Whether the variables are added to TRAINABLE_VARIABLES.
         cols_to_vars: If given, filled with each column's list of variables.
         cols_to_output_tensors: If given, filled with each column's tensor.
+        adaptive_mask_tensors: See `fused_embedding.feature_column.input_layer`.
 
     Returns:
         `[num_rows, width]` float32, columns in the order of their names.
     """
     columns = fc_v1._normalize_feature_columns(feature_columns)
+    masks = adaptive_masks(adaptive_mask_tensors, adaptive_keys(columns))
     filled = {"cols_to_vars": cols_to_vars, "cols_to_output_tensors": cols_to_output_tensors}
     outputs = Outputs(needs_each=cols_to_output_tensors is not None)
     call = {"weight_collections": weight_collections, "trainable": trainable}
-    with recording_lookups(Recording.GROUPS):
+    with recording_lookups(Recording.GROUPS), masks:
         return _fill(outputs, features, {column: column for column in columns}, filled, call)
 
 

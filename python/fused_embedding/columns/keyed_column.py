@@ -25,6 +25,7 @@ from fused_embedding.columns.fused_column import (
 from fused_embedding.columns.groups import mode_of_keras
 from fused_embedding.lookup.feature_ids import KeyRule
 from fused_embedding.variable import options
+from fused_embedding.variable.composed import ComposedTable
 from fused_embedding.variable.partitions import PartitionedEmbeddingVariable
 from fused_embedding.variable.scope import get_embedding_variable
 
@@ -57,12 +58,17 @@ class IntegerizedCategoricalColumn(fc_v2.HashedCategoricalColumn):
         return tf.SparseTensor(input_tensor.indices, ids, input_tensor.dense_shape)
 
 
-@serialization.register_feature_column
-class EmbeddingVariableCategoricalColumn(
-    _CategoricalFields,  # its fields, not those of the next class
-    fc_v2.HashedCategoricalColumn,  # which gets a feature from the batch as this column does
-):
-    """See `fused_embedding.feature_column.categorical_column_with_embedding`."""
+class TableCategoricalColumn(fc_v2.HashedCategoricalColumn):
+    """A categorical column that makes the table of its embedding column.
+
+    `HashedCategoricalColumn` gets a feature from the batch as this column does. A subclass has
+    fields of its own, `key` and `dtype` among them, and `make_table`.
+
+    Attributes:
+        is_shareable: Whether several columns may share the table.
+    """
+
+    is_shareable = True
 
     def _transform_input_tensor(self, input_tensor: tf.SparseTensor) -> tf.SparseTensor:
         if self.dtype.is_integer != input_tensor.dtype.is_integer:
@@ -73,6 +79,17 @@ class EmbeddingVariableCategoricalColumn(
         values = input_tensor.values
         ids = string_ids(values) if self.dtype == tf.string else tf.cast(values, tf.int64)
         return tf.SparseTensor(input_tensor.indices, ids, input_tensor.dense_shape)
+
+    def make_table(self, name: str, dim: int, **arguments: Any) -> Any:
+        """The table of the column in the current variable scope.
+
+        Args:
+            name: What stock columns call their variable.
+            dim: Length of an embedding.
+            **arguments: `initializer`, `trainable` and `collections`, as of
+                `fe.get_embedding_variable`.
+        """
+        raise NotImplementedError
 
     def key_rule(self, is_text: bool) -> KeyRule | None:
         """How a value becomes an id; None where the feature is not of the column's dtype.
@@ -92,6 +109,26 @@ class EmbeddingVariableCategoricalColumn(
             "has none; pass the column to embedding_column, shared_embedding_columns or "
             "shared_embeddings of fe.feature_column, not to those of tf.feature_column, an "
             "indicator column or a linear model"
+        )
+
+
+def partitioner_of(num_parts: int | None) -> Any:
+    """A partitioner into so many parts; None for one."""
+    return None if num_parts is None else tf.compat.v1.fixed_size_partitioner(num_parts)
+
+
+@serialization.register_feature_column
+class EmbeddingVariableCategoricalColumn(_CategoricalFields, TableCategoricalColumn):
+    """See `fused_embedding.feature_column.categorical_column_with_embedding`."""
+
+    def make_table(self, name: str, dim: int, **arguments: Any) -> Any:
+        """An EmbeddingVariable."""
+        return get_embedding_variable(
+            name,
+            dim,
+            partitioner=partitioner_of(self.partition_num),
+            ev_option=self.ev_option,
+            **arguments,
         )
 
     def get_config(self) -> dict[str, Any]:
@@ -116,11 +153,11 @@ class EmbeddingVariableCategoricalColumn(
         return cls(**{**config, "dtype": tf.as_dtype(config["dtype"]), "ev_option": option})
 
 
-def categorical_column_of_table(column: Any) -> EmbeddingVariableCategoricalColumn | None:
+def categorical_column_of_table(column: Any) -> Any:
     """The column with a table that `column` is, or puts weights or a sequence around; else None."""
     while isinstance(column, _WRAPPERS):
         column = column.categorical_column
-    return column if isinstance(column, EmbeddingVariableCategoricalColumn) else None
+    return column if isinstance(column, TableCategoricalColumn) else None
 
 
 def sparse_tensors_of(column: Any, features: Mapping[str, Any]) -> Any:
@@ -128,7 +165,7 @@ def sparse_tensors_of(column: Any, features: Mapping[str, Any]) -> Any:
     return column._get_sparse_tensors(fc_v1._LazyBuilder(dict(features)))
 
 
-def sequence_column(column: EmbeddingVariableCategoricalColumn) -> Any:
+def sequence_column(column: TableCategoricalColumn) -> Any:
     """`column` for sequences."""
     return fc_v2.SequenceCategoricalColumn(column)
 
@@ -188,6 +225,12 @@ def make_shared(
     categorical_columns = list(categorical_columns)
     tables = [categorical_column_of_table(column) for column in categorical_columns]
     first = tables[0]
+    for table in tables:
+        if isinstance(table, TableCategoricalColumn) and not table.is_shareable:
+            raise ValueError(
+                f"{table.name!r} was given to shared columns, but its table has parts of its own; "
+                "give each column an embedding_column"
+            )
     for table in tables[1:]:
         if first is None or table is None or first._replace(key=table.key) != table:
             raise ValueError(
@@ -211,31 +254,16 @@ def make_shared(
 
 
 def _with_buckets(column: Any) -> Any:
-    if isinstance(column, EmbeddingVariableCategoricalColumn):
+    if isinstance(column, TableCategoricalColumn):
         return tf.feature_column.categorical_column_with_hash_bucket(column.key, 2, column.dtype)
     return column._replace(categorical_column=_with_buckets(column.categorical_column))
 
 
-def make_table(categorical_column: Any, name: str, dim: int, **options: Any) -> Any:
-    """The table of a column in the current variable scope.
-
-    Args:
-        categorical_column: An EmbeddingVariableCategoricalColumn, which says what it is like.
-        name: Its name.
-        dim: Length of an embedding.
-        **options: More arguments of `fe.get_embedding_variable`.
-
-    Returns:
-        An EmbeddingVariable, partitioned where the column says so.
-    """
-    parts = categorical_column.partition_num
-    return get_embedding_variable(
-        name,
-        dim,
-        partitioner=None if parts is None else tf.compat.v1.fixed_size_partitioner(parts),
-        ev_option=categorical_column.ev_option,
-        **options,
-    )
+def _parts_of(table: Any) -> list[Any]:
+    """The variables in a table that is none itself."""
+    if isinstance(table, PartitionedEmbeddingVariable):
+        return list(table)
+    return list(table.variables) if isinstance(table, ComposedTable) else []
 
 
 class _ModeOfKeras:
@@ -263,8 +291,7 @@ class EmbeddingVariableColumn(_ModeOfKeras, FusedEmbeddingColumn):
     has_embedding_variable = True
 
     def _make_table(self, trainable: bool, collections: Any = None, name: str = _VARIABLE) -> Any:
-        return make_table(
-            categorical_column_of_table(self.categorical_column),
+        return categorical_column_of_table(self.categorical_column).make_table(
             name,
             self.dimension,
             initializer=self.initializer,
@@ -283,9 +310,8 @@ class EmbeddingVariableColumn(_ModeOfKeras, FusedEmbeddingColumn):
         table = self._make_table(trainable=layer.trainable, name=name)
         # The layer tracks what it is given, as weights and for checkpoints, but not containers.
         state_manager.add_resource(self, _VARIABLE, table)
-        if isinstance(table, PartitionedEmbeddingVariable):
-            for i, part in enumerate(table):
-                state_manager.add_resource(self, f"{_VARIABLE}/part_{i}", part)
+        for i, part in enumerate(_parts_of(table)):
+            state_manager.add_resource(self, f"{_VARIABLE}/part_{i}", part)
 
     def _get_dense_tensor_internal(self, sparse_tensors: Any, state_manager: Any) -> tf.Tensor:
         return fused_lookup(self, state_manager.get_resource(self, _VARIABLE), sparse_tensors)
@@ -316,8 +342,7 @@ class SharedEmbeddingVariableColumnV1(FusedSharedEmbeddingColumnV1):
         name = self.shared_embedding_collection_name
         tables = tf.compat.v1.get_collection(name)
         if not tables:
-            table = make_table(
-                categorical_column_of_table(self.categorical_column),
+            table = categorical_column_of_table(self.categorical_column).make_table(
                 _VARIABLE,
                 self.dimension,
                 initializer=self.initializer,
@@ -338,9 +363,7 @@ class SharedEmbeddingVariableColumnV1(FusedSharedEmbeddingColumnV1):
 class _TableCreator(fc_v2.SharedEmbeddingColumnCreator):
     """Makes the one table of `shared_embeddings` in each graph."""
 
-    def __init__(
-        self, stock: Any, categorical_column: EmbeddingVariableCategoricalColumn, initializer: Any
-    ):
+    def __init__(self, stock: Any, categorical_column: TableCategoricalColumn, initializer: Any):
         super().__init__(
             stock._dimension,
             initializer,
@@ -357,8 +380,7 @@ class _TableCreator(fc_v2.SharedEmbeddingColumnCreator):
     def embedding_weights(self) -> Any:
         key = tf.compat.v1.get_default_graph()._graph_key
         if key not in self._embedding_weights:
-            self._embedding_weights[key] = make_table(
-                self._categorical_column,
+            self._embedding_weights[key] = self._categorical_column.make_table(
                 self._name,
                 self._dimension,
                 initializer=self._initializer,

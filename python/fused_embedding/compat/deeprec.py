@@ -17,9 +17,9 @@ from fused_embedding import contrib, feature_column, nn, train
 from fused_embedding.checkpoint import first_content
 from fused_embedding.columns.input_layer import input_layer_of_groups
 from fused_embedding.columns.sequence_input_layer import sequence_input_layer
-from fused_embedding.compat import deeprec_absent, deeprec_saving
+from fused_embedding.compat import deeprec_absent, deeprec_compressed, deeprec_saving
 from fused_embedding.lookup import stock_signatures
-from fused_embedding.variable import embedding_variable, options, partitions, scope
+from fused_embedding.variable import composed, embedding_variable, options, partitions, scope
 
 __all__ = ["install", "uninstall"]
 
@@ -29,6 +29,7 @@ def __dir__() -> list[str]:
 
 
 _MISSING = object()
+_MULTIHASH_COLUMN = deeprec_compressed.categorical_column_with_multihash
 
 
 class _Change(NamedTuple):
@@ -118,7 +119,7 @@ def _additions() -> list[tuple[Any, dict[str, Any]]]:
     python = sys.modules["tensorflow.python"]
     stock_embedding_ops = importlib.import_module("tensorflow.python.ops.embedding_ops")
     ev_options = {name: getattr(options, name) for name in options.__all__}
-    variables = {"get_embedding_variable": get_embedding_variable}
+    variables = {"get_embedding_variable": get_embedding_variable, **deeprec_compressed.VARIABLES}
     variables_module = importlib.import_module("tensorflow.python.ops.variables")
     stock_initializer = variables_module.global_variables_initializer
     initializers = {
@@ -127,7 +128,7 @@ def _additions() -> list[tuple[Any, dict[str, Any]]]:
     modules = _import_shims(ev_options)
     columns = _public(feature_column)
     columns["input_layer"] = input_layer_of_groups  # ours fuses columns of no group as well
-    columns.update(deeprec_absent.COLUMNS)
+    columns["categorical_column_with_multihash"] = _MULTIHASH_COLUMN
     additions: list[tuple[Any, dict[str, Any]]] = [
         (sys.modules, modules),
         (stock_embedding_ops, _fused_lookups()),
@@ -150,7 +151,15 @@ def _additions() -> list[tuple[Any, dict[str, Any]]]:
             (tf1, tf1_names),
             (tf1.GraphKeys, {"EMBEDDING_VARIABLES": scope.EMBEDDING_VARIABLES}),
             (tf1.feature_column, columns),
-            (tf1.nn, {**_fused_lookups(), **_group_lookups(), **_stock_lookups()}),
+            (
+                tf1.nn,
+                {
+                    **_fused_lookups(),
+                    **_group_lookups(),
+                    **_stock_lookups(),
+                    **deeprec_compressed.LOOKUPS,
+                },
+            ),
             (tf1.train, _training()),
             (tf1.data, deeprec_absent.DATA),
             (tf1.config.experimental, deeprec_absent.EXPERIMENTAL_CONFIG),
@@ -163,10 +172,12 @@ def _column_modules() -> list[tuple[Any, dict[str, Any]]]:
     """TensorFlow's own modules of feature columns, with the columns that DeepRec has in them."""
     package = "tensorflow.python.feature_column"
     sequence_column = "sequence_categorical_column_with_embedding"
+    adaptive_column = "categorical_column_with_adaptive_embedding"
     new = {
         "feature_column_v2": {
             "categorical_column_with_embedding": feature_column.categorical_column_with_embedding,
-            **deeprec_absent.COLUMNS,
+            "categorical_column_with_multihash": _MULTIHASH_COLUMN,
+            adaptive_column: getattr(feature_column, adaptive_column),
         },
         "sequence_feature_column": {sequence_column: getattr(feature_column, sequence_column)},
     }
@@ -224,18 +235,14 @@ def get_embedding_variable(
         ValueError: For the values that `fe.get_embedding_variable` refuses.
         TypeError: For the types that `fe.get_embedding_variable` refuses.
     """
-    unsupported = {
-        "regularizer": regularizer,
-        "custom_getter": custom_getter,
-        "constraint": constraint,
-        "init_data_source": init_data_source,
-    }
-    given = [argument for argument, value in unsupported.items() if value is not None]
-    if given:
-        raise NotImplementedError(
-            f"{', '.join(given)} was given for EmbeddingVariable {name!r}, which this release does "
-            "not have; leave it out, and regularize what you look up"
-        )
+    deeprec_compressed.refuse_given(
+        "EmbeddingVariable",
+        name,
+        regularizer=regularizer,
+        custom_getter=custom_getter,
+        constraint=constraint,
+        init_data_source=init_data_source,
+    )
     return scope.get_embedding_variable(
         name,
         embedding_dim,
@@ -272,7 +279,24 @@ def _stock_lookups() -> dict[str, Callable[..., tf.Tensor]]:
         "safe_embedding_lookup_sparse": stock_signatures.safe_embedding_lookup_sparse_v1,
     }
     lookups = {name: _on_tables(getattr(stock, name), lookup) for name, lookup in ours.items()}
-    return {**lookups, "embedding_lookup": _of_whole_tables(stock.embedding_lookup)}
+    lookups["embedding_lookup_sparse"] = _of_composed(
+        lookups["embedding_lookup_sparse"], deeprec_compressed.embedding_lookup_sparse
+    )
+    rows = _of_composed(
+        _of_whole_tables(stock.embedding_lookup), deeprec_compressed.embedding_lookup
+    )
+    return {**lookups, "embedding_lookup": rows}
+
+
+def _of_composed(lookup: Any, ours: Any) -> Callable[..., tf.Tensor]:
+    """`lookup`, but `ours` in tables of several parts and with `blocknums`."""
+
+    @functools.wraps(lookup)
+    def look_up(params: Any, *args: Any, **kwargs: Any) -> tf.Tensor:
+        is_ours = stock_signatures.is_composed(params) or kwargs.get("blocknums") is not None
+        return (ours if is_ours else lookup)(params, *args, **kwargs)
+
+    return look_up
 
 
 def _of_whole_tables(stock: Any) -> Callable[..., tf.Tensor]:
@@ -308,6 +332,7 @@ def _on_tables(stock: Any, ours: Any) -> Callable[..., tf.Tensor]:
 _TABLES = (
     embedding_variable.EmbeddingVariable,
     partitions.PartitionedEmbeddingVariable,
+    composed.ComposedTable,
 )
 
 

@@ -31,15 +31,6 @@ _COLLECTIVE = (
     "leave the strategy out for one process, or place the tables on parameter servers: "
     "docs/checkpoints.md, Parameter servers"
 )
-_MULTI_HASH = (
-    "make two tables and combine their rows: tf.get_embedding_variable(name, dim), looked up by "
-    "ids // n and ids % n"
-)
-_ADAPTIVE = (
-    "use tf.feature_column.categorical_column_with_embedding with a CounterFilter, which keeps "
-    "rare ids out of the table"
-)
-_DYNAMIC_DIM = "make an EmbeddingVariable of one dim with tf.get_embedding_variable"
 _ODPS = "read the table into files of TFRecords first, and these with tf.data"
 _COMPRESSION = "leave the call out: results are the same"
 _KEEP_WEIGHTS = (
@@ -77,10 +68,6 @@ def _absent(prefix: str, advice_of_name: Mapping[str, str]) -> dict[str, Any]:
     return {name: Absent(f"{prefix}.{name}", advice) for name, advice in advice_of_name.items()}
 
 
-_COLUMNS = {
-    "categorical_column_with_multihash": _MULTI_HASH,
-    "categorical_column_with_adaptive_embedding": _ADAPTIVE,
-}
 TF = _absent(
     "tf",
     {
@@ -89,8 +76,6 @@ TF = _absent(
         "stream": _STREAMS,
         "ExecutorPolicy": _EXECUTOR,
         "TableRecordReader": _ODPS,
-        "get_dynamic_dimension_embedding_variable": _DYNAMIC_DIM,
-        "get_multihash_variable": _MULTI_HASH,
         "graph_optimizer": _COMPRESSION,
     },
 )
@@ -107,7 +92,6 @@ DATA = _absent(
 EXPERIMENTAL_CONFIG = _absent(
     "tf.config.experimental", {"enable_distributed_strategy": _COLLECTIVE}
 )
-COLUMNS = _absent("tf.feature_column", _COLUMNS)
 # What DeepRec adds to classes of stock.
 VARIABLE_SCOPE = _absent("tf.variable_scope", {"keep_weights": _KEEP_WEIGHTS})
 # Modules that stock TensorFlow does not have, by name.

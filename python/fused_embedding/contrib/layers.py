@@ -15,7 +15,6 @@ from fused_embedding.columns.fused_column import DoFusion
 from fused_embedding.columns.keyed_column import (
     IntegerizedCategoricalColumn,
     categorical_column_of_table,
-    make_table,
     sparse_tensors_of,
 )
 from fused_embedding.variable.options import (
@@ -301,12 +300,8 @@ def _weights(column: Any, weight_collections: list[str], trainable: bool) -> Any
     collections = {*weight_collections, keys.GLOBAL_VARIABLES, keys.MODEL_VARIABLES}
     categorical_column = categorical_column_of_table(column.categorical_column)
     if categorical_column is not None:
-        return make_table(
-            categorical_column,
-            "weights",
-            column.dimension,
-            collections=sorted(collections),
-            **options,
+        return categorical_column.make_table(
+            "weights", column.dimension, collections=sorted(collections), **options
         )
     return tf.compat.v1.get_variable(
         "weights",

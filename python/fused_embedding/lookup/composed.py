@@ -74,7 +74,14 @@ def run_composed(columns: Sequence[Column], run: Run) -> list[tf.Tensor]:
         The combined embeddings of each column, in order.
     """
     looked_up = _look_up_terms(_terms(columns, run), run)
-    return [_sum([_beside(term) for term in of_column]) for of_column in looked_up]
+    return [_joined(*pair) for pair in zip(columns, looked_up, strict=True)]
+
+
+def _joined(column: Column, terms: list[list[tf.Tensor]]) -> tf.Tensor:
+    """The result of a column, of those of its parts."""
+    results = [_beside(term) for term in terms]
+    is_product = _is_product(column) and len(results) > 1
+    return functools.reduce(tf.multiply, results) if is_product else _sum(results)
 
 
 def _look_up_terms(terms: list[Terms], run: Run) -> list[list[list[tf.Tensor]]]:
@@ -98,10 +105,10 @@ def run_composed_side_by_side(
         `[num_rows, sum of dims]`.
     """
     terms = _terms(columns, run)
-    num_terms = len(terms[0])
-    if any(len(of_column) != num_terms for of_column in terms):
-        looked_up = _look_up_terms(terms, run)
-        return tf.concat([_sum([_beside(t) for t in of_column]) for of_column in looked_up], axis=1)
+    is_sum = not any(_is_product(column) for column in columns)
+    if not is_sum or len({len(of_column) for of_column in terms}) > 1:
+        looked_up = zip(columns, _look_up_terms(terms, run), strict=True)
+        return tf.concat([_joined(*pair) for pair in looked_up], axis=1)
     terms_of_all = zip(*terms, strict=True)
     return _sum([run_side_by_side(list(itertools.chain(*term))) for term in terms_of_all])
 
@@ -156,9 +163,10 @@ def _needs_rows(column: Column) -> bool:
     """Whether embeddings of ids are more than summands."""
     if not _is_composed(column):
         return False
-    if column.options.max_norm is not None:
-        return True
-    return _is_product(column)
+    table = _table(column)
+    if isinstance(table, MultiHashVariable) and table.pools_first:
+        return False
+    return column.options.max_norm is not None or _is_product(column)
 
 
 def _is_product(column: Column) -> bool:

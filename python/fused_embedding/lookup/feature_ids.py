@@ -113,6 +113,8 @@ class FeatureIds(NamedTuple):
             `features`; else None.
         static_leading_shape: What is known of `leading_shape` when the graph is built.
         lengths: `[num_rows]` int64 length of each sequence, or None.
+        is_own: See `SparseIds`.
+        shared: What makes the shared rows of the ids in an adaptive table; None: their own hashes.
     """
 
     features: tuple[Feature, ...]
@@ -122,6 +124,8 @@ class FeatureIds(NamedTuple):
     leading_shape: tf.Tensor | None = None
     static_leading_shape: tf.TensorShape | None = None
     lengths: tf.Tensor | None = None
+    is_own: tf.Tensor | None = None
+    shared: "FeatureIds | None" = None
 
     @property
     def _rank(self) -> int:
@@ -194,7 +198,8 @@ def make_ids(columns: Sequence[FeatureIds]) -> list[SparseIds]:
     for column, identity in zip(columns, identities, strict=True):
         keys, place, _ = made[identity]
         leading = (column.leading_shape, column.static_leading_shape)
-        ids.append(SparseIds(keys, *place, column.weights, *leading, name=column.name))
+        made_ids = SparseIds(keys, *place, column.weights, *leading, name=column.name)
+        ids.append(made_ids._replace(is_own=column.is_own))
     return ids
 
 

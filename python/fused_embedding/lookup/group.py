@@ -1,6 +1,6 @@
 """Lookups of several columns in one op, and in one op for all their gradients."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -52,11 +52,23 @@ def with_ids(columns: Sequence[Column]) -> list[Column]:
         Lookups of ids, in order.
     """
     features = [column.ids for column in columns if isinstance(column.ids, FeatureIds)]
-    ids = iter(make_ids(features) if features else [])
+    shared = [feature.shared for feature in features if feature.shared is not None]
+    made = make_ids([*features, *shared]) if features else []
+    ids, shared_ids = iter(made[: len(features)]), iter(made[len(features) :])
     return [
-        column._replace(ids=next(ids)) if isinstance(column.ids, FeatureIds) else column
+        column._replace(ids=_with_shared(column.ids, ids, shared_ids))
+        if isinstance(column.ids, FeatureIds)
+        else column
         for column in columns
     ]
+
+
+def _with_shared(
+    features: FeatureIds, ids: Iterator[SparseIds], shared_ids: Iterator[SparseIds]
+) -> SparseIds:
+    """The next ids, with the next shared rows if the features make some."""
+    made = next(ids)
+    return made if features.shared is None else made._replace(shared_ids=next(shared_ids).values)
 
 
 def obstacle(column: Column) -> str | None:

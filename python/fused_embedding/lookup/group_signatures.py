@@ -6,17 +6,11 @@ from typing import Any
 import tensorflow as tf
 
 from fused_embedding.lookup.group import Column
-from fused_embedding.lookup.ids import (
-    SparseIds,
-    as_sequence_ids,
-    as_sparse_ids,
-)
-from fused_embedding.lookup.names import ids_name
+from fused_embedding.lookup.ids import as_dense_ids, as_sequence_ids, as_sparse_ids
 from fused_embedding.lookup.options import LookupOptions, make_options
 from fused_embedding.lookup.row_index import as_row_indices, expanded
 from fused_embedding.lookup.run import run_group, run_group_side_by_side
 from fused_embedding.lookup.tables import as_shards, with_blocknums
-from fused_embedding.ops.dtypes import UnsupportedDtypeError
 from fused_embedding.ops.tracing import traced_as_written
 
 
@@ -173,27 +167,6 @@ def _check_ranks(columns: list[Column]) -> None:
             )
 
 
-def _dense_ids(ids: Any, argument: str) -> SparseIds:
-    """The ids of a dense tensor, each in a row of its own."""
-    ids = tf.convert_to_tensor(ids)
-    if ids.dtype not in (tf.int32, tf.int64):
-        raise UnsupportedDtypeError(
-            f"{argument} must hold int32 or int64 ids, got {ids.dtype.name}; cast them"
-        )
-    values = tf.reshape(ids, [-1])
-    num_ids = tf.size(values, out_type=tf.int64)
-    rows = tf.range(num_ids)
-    is_vector = ids.shape.rank == 1
-    return SparseIds(
-        values=values,
-        indices=tf.stack([rows, rows], axis=1),
-        dense_shape=tf.stack([num_ids, tf.ones_like(num_ids)]),
-        leading_shape=None if is_vector else tf.shape(ids, out_type=tf.int64),
-        static_leading_shape=None if is_vector else ids.shape,
-        name=ids_name(argument),
-    )
-
-
 @traced_as_written
 def group_embedding_lookup(
     params: Sequence[Any],
@@ -236,7 +209,7 @@ def group_embedding_lookup(
         return run_group(
             [
                 Column(
-                    as_shards(table, f"params[{i}]"), _dense_ids(of_column, f"ids[{i}]"), options
+                    as_shards(table, f"params[{i}]"), as_dense_ids(of_column, f"ids[{i}]"), options
                 )
                 for i, (table, of_column) in enumerate(
                     zip(params, _for_each(ids, "ids", len(params)), strict=True)

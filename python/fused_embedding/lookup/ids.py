@@ -239,3 +239,35 @@ def as_sequence_ids(ids: Any, weights: Any, argument: str) -> SparseIds:
         static_leading_shape=ids.shape,
         name=ids_name(argument),
     )
+
+
+def as_dense_ids(ids: Any, argument: str) -> SparseIds:
+    """The ids of a dense tensor, each in a row of its own.
+
+    Args:
+        ids: int32 or int64 ids of any shape.
+        argument: Name of the ids' argument, for messages.
+
+    Returns:
+        The ids, whose `leading_shape` is that of the tensor.
+
+    Raises:
+        UnsupportedDtypeError: For other dtypes.
+    """
+    ids = tf.convert_to_tensor(ids)
+    if ids.dtype not in (tf.int32, tf.int64):
+        raise UnsupportedDtypeError(
+            f"{argument} must hold int32 or int64 ids, got {ids.dtype.name}; cast them"
+        )
+    values = tf.reshape(ids, [-1])
+    num_ids = tf.size(values, out_type=tf.int64)
+    rows = tf.range(num_ids)
+    is_vector = ids.shape.rank == 1
+    return SparseIds(
+        values=values,
+        indices=tf.stack([rows, rows], axis=1),
+        dense_shape=tf.stack([num_ids, tf.ones_like(num_ids)]),
+        leading_shape=None if is_vector else tf.shape(ids, out_type=tf.int64),
+        static_leading_shape=None if is_vector else ids.shape,
+        name=ids_name(argument),
+    )

@@ -11,14 +11,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from fused_embedding.lookup.ids import as_sparse_ids
+from fused_embedding.lookup.ids import as_dense_ids, as_sparse_ids
 from fused_embedding.lookup.options import make_options
 from fused_embedding.lookup.run import BEST, run_lookup
-from fused_embedding.lookup.tables import as_shards, has_embedding_variable
+from fused_embedding.lookup.tables import as_shards, has_embedding_variable, with_blocknums
 from fused_embedding.ops.disabled import is_disabled, why_disabled
 from fused_embedding.ops.dtypes import UnsupportedDtypeError
 from fused_embedding.ops.path_notes import noted
 from fused_embedding.ops.tracing import traced_as_written
+from fused_embedding.variable.composed import ComposedTable
 from fused_embedding.variable.embedding_variable import EmbeddingVariable
 from fused_embedding.variable.partitions import PartitionedEmbeddingVariable
 
@@ -77,6 +78,8 @@ def embedding_lookup(
     >>> fe.nn.embedding_lookup(users, [[7, 1 << 60]]).shape
     TensorShape([1, 2, 4])
     """
+    if is_composed(params):
+        return rows_of_composed(params, ids, max_norm=max_norm, name=name)
     return tf.nn.embedding_lookup(as_one_table(params), ids, max_norm, name)
 
 
@@ -108,9 +111,51 @@ def embedding_lookup_v1(
     Raises:
         ValueError: If `params` has EmbeddingVariables, but not exactly the partitions of one.
     """
+    if is_composed(params):
+        return rows_of_composed(params, ids, max_norm=max_norm, name=name)
     return tf.compat.v1.nn.embedding_lookup(
         as_one_table(params), ids, partition_strategy, name, validate_indices, max_norm
     )
+
+
+def is_composed(params: Any) -> bool:
+    """Whether a user's table is one of several parts.
+
+    Args:
+        params: See `as_shards`.
+    """
+    if isinstance(params, list | tuple):
+        return len(params) == 1 and is_composed(params[0])
+    return isinstance(params, ComposedTable)
+
+
+def rows_of_composed(
+    params: Any,
+    ids: Any,
+    *,
+    blocknums: Any = None,
+    max_norm: float | None = None,
+    name: str | None = None,
+) -> tf.Tensor:
+    """One row per id of a table of several parts.
+
+    Args:
+        params: The table.
+        ids: int32 or int64 ids of any shape.
+        blocknums: Number of blocks that each id reads, with the shape of `ids`; None: the table
+            decides, or has no blocks.
+        max_norm: L2 norm that rows are clipped to; None: off.
+        name: Name of the ops.
+
+    Returns:
+        The rows: the shape of `ids` with `dim` appended.
+    """
+    options = make_options("sum", max_norm, None, prune=False, fill_empty_row=False)
+    with tf.compat.v1.name_scope(name, "embedding_lookup"):
+        shards = as_shards(params, "params")
+        of_ids = as_dense_ids(ids, "ids")
+        numbers = None if blocknums is None else tf.reshape(blocknums, [-1])
+        return run_lookup(BEST, shards, with_blocknums(of_ids, numbers, shards), options)
 
 
 def as_one_table(params: Any) -> Any:

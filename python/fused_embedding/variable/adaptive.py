@@ -78,9 +78,7 @@ def get_adaptive_embedding_variable(
     >>> fe.nn.fused_safe_embedding_lookup_sparse(table, tf.sparse.from_dense([[7]])).shape
     TensorShape([1, 4])
     """
-    num_buckets = as_integer("hash_bucket_size", hash_bucket_size)
-    if num_buckets < 1:
-        raise ValueError(f"hash_bucket_size of {name!r} must be > 0, got {num_buckets}")
+    num_buckets = as_integer(f"hash_bucket_size of {name!r}", hash_bucket_size)
     ev_weights = get_embedding_variable(
         f"{name}/ev_weights",
         embedding_dim,
@@ -91,16 +89,40 @@ def get_adaptive_embedding_variable(
         partitioner=partitioner,
         ev_option=ev_option,
     )
-    scoped = tf.compat.v1.get_variable_scope().initializer
-    with without_partitioner():
-        hash_weights = tf.compat.v1.get_variable(
-            f"{name}/hash_weights",
-            [num_buckets, embedding_dim],
-            dtype=tf.as_dtype(value_dtype),
-            initializer=initializer
-            or scoped
-            or tf.compat.v1.truncated_normal_initializer(stddev=1 / math.sqrt(embedding_dim)),
-            trainable=trainable,
-            collections=collections,
-        )
+    hash_weights = make_hash_weights(
+        f"{name}/hash_weights",
+        [num_buckets, embedding_dim],
+        tf.as_dtype(value_dtype),
+        initializer=initializer,
+        trainable=trainable,
+        collections=collections,
+    )
     return AdaptiveEmbeddingVariable(full_name(name), hash_weights, ev_weights, num_buckets)
+
+
+def make_hash_weights(
+    name: str, shape: list[int], dtype: tf.DType, *, initializer: Any, **options: Any
+) -> Any:
+    """The variable of shared rows, which is not partitioned.
+
+    Args:
+        name: In the current variable scope.
+        shape: `[hash_bucket_size, dim]`.
+        dtype: Type of the values.
+        initializer: See `get_adaptive_embedding_variable`.
+        **options: Further arguments of tf.compat.v1.get_variable.
+
+    Returns:
+        A resource variable.
+    """
+    scoped = tf.compat.v1.get_variable_scope().initializer
+    default = tf.compat.v1.truncated_normal_initializer(stddev=1 / math.sqrt(shape[1]))
+    with without_partitioner():
+        return tf.compat.v1.get_variable(
+            name,
+            shape,
+            dtype=dtype,
+            initializer=initializer or scoped or default,
+            use_resource=True,
+            **options,
+        )

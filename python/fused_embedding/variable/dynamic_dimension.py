@@ -190,11 +190,6 @@ def get_dynamic_dimension_embedding_variable(
     """
     block_dim = as_integer("embedding_block_dimension", embedding_block_dimension)
     num_blocks = as_integer("embedding_block_num", embedding_block_num)
-    if block_dim < 1 or num_blocks < 1:
-        raise ValueError(
-            "embedding_block_dimension and embedding_block_num must be > 0, got "
-            f"{block_dim} and {num_blocks}"
-        )
     option = ev_option or EmbeddingVariableOption()
     _check_policy(name, blocknums, compression_ratio, option)
     is_counted = blocknums == FREQUENCY

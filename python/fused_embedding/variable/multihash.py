@@ -26,10 +26,19 @@ class MultiHashVariable(ComposedTable):
         operation: How two rows become one: "add", "mul" or "concat".
         divisor: See above.
         modulus: See above.
+        pools_first: Whether each part is combined over the ids of a row before the operation, as
+            DeepRec's columns do: with "mul" and several ids in a row this is another number.
     """
 
     def __init__(
-        self, name: str, parts: tuple[Any, Any], operation: str, divisor: int, modulus: int
+        self,
+        name: str,
+        parts: tuple[Any, Any],
+        operation: str,
+        divisor: int,
+        modulus: int,
+        *,
+        pools_first: bool = False,
     ) -> None:
         self.quotients, self.remainders = parts
         dims = [int(_shape(part)[1]) for part in parts]
@@ -38,6 +47,7 @@ class MultiHashVariable(ComposedTable):
         self.operation = operation
         self.divisor = divisor
         self.modulus = modulus
+        self.pools_first = pools_first
 
     @property
     def val_list(self) -> list[Any]:

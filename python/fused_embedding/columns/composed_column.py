@@ -1,0 +1,142 @@
+"""Categorical columns over tables of several parts: multi-hash and adaptive."""
+
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.feature_column import feature_column_v2 as fc_v2
+from tensorflow.python.feature_column import serialization
+
+from fused_embedding.columns.keyed_column import (
+    EmbeddingVariableCategoricalColumn,
+    TableCategoricalColumn,
+    partitioner_of,
+)
+from fused_embedding.variable.adaptive import AdaptiveEmbeddingVariable, make_hash_weights
+from fused_embedding.variable.composed import full_name
+from fused_embedding.variable.multihash import MultiHashVariable, make_parts
+
+_VARIABLE = "embedding_weights"
+_MultiHashFields = namedtuple(
+    "_MultiHashFields",
+    ("key", "dims", "operation", "dtype", "partition_num", "is_deeprecs", "row_dims"),
+    defaults=(None,),
+)
+_AdaptiveFields = namedtuple(
+    "_AdaptiveFields", ("key", "dtype", "partition_num", "ev_option", "hash_bucket_size")
+)
+
+
+@serialization.register_feature_column
+class MultiHashCategoricalColumn(_MultiHashFields, TableCategoricalColumn):
+    """See `fused_embedding.feature_column.categorical_column_with_multihash`.
+
+    `dims` are the rows of the two parts, `row_dims` the lengths of their rows, or None before an
+    embedding column says them. With `is_deeprecs`, quotients are by `q_rows`, and parts are combined
+    before the operation.
+    """
+
+    is_shareable = False
+
+    def with_dimension(self, dimension: Any) -> tuple[Any, int]:
+        """The column with the lengths of its parts' rows, and the length of an embedding.
+
+        Args:
+            dimension: That of an embedding column: a number, or one for each part.
+
+        Raises:
+            ValueError: If it does not suit the operation.
+        """
+        is_one = isinstance(dimension, int | np.integer)
+        pair = (dimension, dimension) if is_one else tuple(dimension or ())
+        is_concat = self.operation == "concat"
+        is_valid = len(pair) == 2 and min(pair) > 0 and (is_concat or pair[0] == pair[1])
+        if not is_valid or (is_one and is_concat):
+            wanted = "(d_q, d_r)" if is_concat else "a number, or two equal ones,"
+            raise ValueError(
+                f"dimension of column {self.key!r}, whose operation is {self.operation!r}, must be "
+                f"{wanted} > 0, got {dimension!r}"
+            )
+        row_dims = (int(pair[0]), int(pair[1]))
+        return self._replace(row_dims=row_dims), sum(row_dims) if is_concat else row_dims[0]
+
+    def make_table(self, name: str, dim: int, **arguments: Any) -> Any:
+        """A MultiHashVariable with the variables NAME_q and NAME_r."""
+        parts = make_parts(
+            [f"{name}_q", f"{name}_r"],
+            list(zip(self.dims, self.row_dims, strict=True)),
+            dtype=tf.float32,
+            partitioner=partitioner_of(self.partition_num),
+            use_resource=True,
+            **arguments,
+        )
+        return MultiHashVariable(
+            full_name(name),
+            parts,
+            self.operation,
+            divisor=self.dims[0 if self.is_deeprecs else 1],
+            modulus=self.dims[1],
+            pools_first=self.is_deeprecs,
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        """The fields, as JSON."""
+        return {**self._asdict(), "dtype": self.dtype.name}
+
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: Any = None, columns_by_name: Any = None
+    ) -> Any:
+        """The column of `get_config`."""
+        pairs = {k: tuple(v) if isinstance(v, list) else v for k, v in config.items()}
+        return cls(**{**pairs, "dtype": tf.as_dtype(config["dtype"])})
+
+
+@serialization.register_feature_column
+class AdaptiveCategoricalColumn(_AdaptiveFields, EmbeddingVariableCategoricalColumn):
+    """See `fused_embedding.feature_column.categorical_column_with_adaptive_embedding`."""
+
+    is_shareable = False
+
+    def make_table(self, name: str, dim: int, **arguments: Any) -> Any:
+        """An AdaptiveEmbeddingVariable of `ev_weights` and `hash_weights`."""
+        prefix = name.removesuffix(_VARIABLE)
+        own = super().make_table(f"{prefix}ev_weights", dim, **arguments)
+        shared = make_hash_weights(
+            f"{prefix}hash_weights", [self.hash_bucket_size, dim], tf.float32, **arguments
+        )
+        return AdaptiveEmbeddingVariable(full_name(name), shared, own, self.hash_bucket_size)
+
+
+def with_dimension(categorical_column: Any, dimension: Any) -> tuple[Any, Any]:
+    """A categorical column and a dimension as stock's embedding column takes them.
+
+    Args:
+        categorical_column: Any, maybe a multi-hash column in a weighted one.
+        dimension: The user's.
+
+    Returns:
+        A column, and an integer where it is a multi-hash column.
+    """
+    if isinstance(categorical_column, MultiHashCategoricalColumn):
+        return categorical_column.with_dimension(dimension)
+    if isinstance(categorical_column, fc_v2.WeightedCategoricalColumn):
+        inner, dimension = with_dimension(categorical_column.categorical_column, dimension)
+        return categorical_column._replace(categorical_column=inner), dimension
+    return categorical_column, dimension
+
+
+def adaptive_keys(columns: Any) -> list[str]:
+    """The keys of the adaptive columns among embedding columns.
+
+    Args:
+        columns: Dense columns.
+    """
+    keys = []
+    for column in columns:
+        while hasattr(column, "categorical_column"):
+            column = column.categorical_column
+        if isinstance(column, AdaptiveCategoricalColumn):
+            keys.append(column.key)
+    return keys
