@@ -68,6 +68,12 @@ def test_new_rows_start_with_the_first_values_of_their_key(dtype):
     assert_same_bits(values_of(table, [7, 5, 8], dtype), rows_of(1, 50, 5, dtype=dtype).numpy())
 
 
+def test_first_values_beside_a_column_without_keys():
+    table = make_table()
+    admit([table, table], [[], [7]], [tf.zeros([0, DIM]), rows_of(3)])
+    assert_same_bits(values_of(table, [7]), rows_of(3).numpy())
+
+
 def test_a_row_gets_the_values_of_the_batch_that_admits_it():
     table = make_table(**COUNTER)
     for value in (1, 2, 3, 4):

@@ -33,8 +33,8 @@ class MultiHashCategoricalColumn(_MultiHashFields, TableCategoricalColumn):
     """See `fused_embedding.feature_column.categorical_column_with_multihash`.
 
     `dims` are the rows of the two parts, `row_dims` the lengths of their rows, or None before an
-    embedding column says them. With `is_deeprecs`, quotients are by `q_rows`, and parts are combined
-    before the operation.
+    embedding column says them. With `is_deeprecs`, quotients are by `q_rows`, and parts are
+    combined before the operation.
     """
 
     is_shareable = False

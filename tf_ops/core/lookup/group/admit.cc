@@ -18,6 +18,7 @@ class KeyAdmission {
   void AddColumn(const AdmitColumn& column) {
     columns_.push_back(&column);
     max_keys_ += column.keys.size;
+    has_first_values_ |= column.first_values != nullptr;
   }
   int64_t max_keys() const { return max_keys_; }
 
@@ -60,7 +61,7 @@ class KeyAdmission {
     in.counts = counts.span();
     in.step = table_->step;
     in.min_frequency = table_->min_frequency;
-    if (columns_[0]->first_values != nullptr) {
+    if (has_first_values_) {
       FE_RETURN_IF_ERROR(FindFirstValues(&first_values));
       in.first_values = {first_values.data(), unique_.num_unique};
     }
@@ -109,6 +110,7 @@ class KeyAdmission {
   AdmitTable* table_;
   std::vector<const AdmitColumn*> columns_;
   int64_t max_keys_ = 0;
+  bool has_first_values_ = false;  // in any column: one without keys may have none
   int64_t num_keys_ = 0;
   Buffer<int64_t> keys_;  // those that are kept, column after column
   Buffer<int32_t> unique_idx_;

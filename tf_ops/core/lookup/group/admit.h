@@ -19,7 +19,7 @@ namespace fused_embedding {
 
 struct AdmitColumn {
   Span<const int64_t> keys;   // [n]
-  const char* first_values;   // [n, dim] values that new rows start with; null: the initializer's
+  const char* first_values;   // [n, dim] of new rows; null in all columns: the initializer's
   Span<bool> is_admitted;     // [n] output: whether the key has a row
   Span<int64_t> frequencies;  // [n] output: occurrences, this batch's included
 };
