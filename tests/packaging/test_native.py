@@ -16,8 +16,8 @@ from fused_embedding.ops import library
 
 PACKAGE = pathlib.Path(fused_embedding.__file__).parent
 # Of the CPU seconds that TensorFlow's own import takes in the same process: machines and their load
-# differ by more than a factor of 2. It is 0.10 to 0.11 today.
-MAX_IMPORT_SHARE = 0.16
+# differ by more than a factor of 2. It is 0.10 to 0.13 today.
+MAX_IMPORT_SHARE = 0.2
 NUM_IMPORTS = 3
 TIME_IMPORT = """
 import time
