@@ -257,11 +257,15 @@ class _Function(NamedTuple):
             stand_ins: What stands for variables instead, by the ids of their handles.
             generations: Those of the export, if it has tables that deltas change.
         """
-        given = {
-            name: stand_ins.get(id(one.handle if isinstance(one, tf.Variable) else one), one)
-            for name, one in self.given.items()
-        }
+        given = {name: _stand_in(one, stand_ins) for name, one in self.given.items()}
         return _stock_function(self.signature, given, generations)
+
+
+def _stand_in(given: Any, stand_ins: Mapping[int, LookedUp]) -> Any:
+    if not isinstance(given, tf.Variable):
+        return stand_ins.get(id(given), given)
+    stand_in = stand_ins.get(id(given.handle))
+    return given if stand_in is None else stand_in.value()
 
 
 class _Kept(NamedTuple):

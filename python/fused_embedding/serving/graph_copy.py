@@ -153,14 +153,15 @@ class GraphCopier:
         def run_body(*variables: tf.Tensor) -> list[Any]:
             results = self._function(body, all_inputs(variables))
             _keep_whole(op, inputs, results)
-            return [_available(results[i], op) for i in loops]
+            # In an export that was loaded, the shape of what a handle gathers is not known.
+            return [_with_shape_of(_available(results[i], op), variables_of[i]) for i in loops]
 
-        shapes = [tensor.shape for tensor in self._body(body).inputs]
+        variables_of = self._body(body).inputs
         results = tf.while_loop(
             lambda *variables: self._function(condition, all_inputs(variables))[0],
             run_body,
             [inputs[i] for i in loops],
-            shape_invariants=[shapes[i] for i in loops],
+            shape_invariants=[variables_of[i].shape for i in loops],
             parallel_iterations=op.get_attr("parallel_iterations"),
         )
         return all_inputs(results)

@@ -121,7 +121,8 @@ class _MinMax(RowFormat):
     def decode(self, stored: tf.Tensor, dim: int) -> tf.Tensor:
         size = self.number.size
         num_bytes = self.width(dim) - 2 * size
-        numbers = tf.reshape(stored[:, num_bytes:], [-1, 2, size])
+        # The width is told, as the shape of what a handle gathers is not always known.
+        numbers = tf.reshape(stored[:, num_bytes : self.width(dim)], [-1, 2, size])
         numbers = tf.cast(tf.bitcast(numbers, self.number), tf.float32)
         quants = tf.cast(self._unpacked(stored[:, :num_bytes], dim), tf.float32)
         return quants * numbers[:, :1] + numbers[:, 1:]
@@ -138,9 +139,9 @@ def _rounded(numbers: np.ndarray, dtype: tf.DType, towards: float) -> np.ndarray
     """Numbers of a type, in float64: rounded down towards -inf, or up towards inf."""
     of_type = dtype.as_numpy_dtype
     nearest = numbers.astype(of_type)
-    is_past = nearest > numbers if towards < 0 else nearest < numbers
-    beside = np.nextafter(nearest, of_type(towards))
-    return np.where(is_past, beside, nearest).astype(np.float64)
+    is_wrong_side = nearest > numbers if towards < 0 else nearest < numbers
+    np.nextafter(nearest, of_type(towards), out=nearest, where=is_wrong_side)
+    return nearest.astype(np.float64) + 0.0  # -0.0 becomes 0.0
 
 
 # THE list of formats. With larger numbers int8's 255 * scale overflows a float32, and int4's bias a

@@ -119,14 +119,14 @@ class StoredRows(LookedUp):
             `[..., dim]`.
         """
         # Of all stock ops that gather, the one that has 8-bit types on a GPU too.
+        is_flat = ids.shape.rank == 1
         stored = tf.raw_ops.ResourceGather(
             resource=self.handle,
-            indices=tf.reshape(ids, [-1]),
+            indices=ids if is_flat else tf.reshape(ids, [-1]),
             dtype=self.coding.row_format.dtype,
         )
-        stored = tf.ensure_shape(stored, [None, self.coding.row_format.width(self.coding.dim)])
         rows = self.coding.decode(stored)
-        if ids.shape.rank == 1:
+        if is_flat:
             return rows
         return tf.reshape(rows, tf.concat([tf.shape(ids), [self.coding.dim]], axis=0))
 
