@@ -101,14 +101,19 @@ class Variables(tf.Module):
     def serve(self, ids):
         words, _, looped = self.words, self.unread, self.looped.read_value()
         sp_ids = tf.sparse.from_dense(tf.stack([ids, ids], axis=1) + 1)
-        stages = fe.nn.fused_safe_embedding_lookup_sparse
+        stages, group = (
+            fe.nn.fused_safe_embedding_lookup_sparse,
+            fe.nn.group_embedding_lookup_sparse,
+        )
         for _ in tf.range(2):  # a matrix that a loop changes
             looped = looped * 2.0
         return {
             "matrix": tf.gather(words, [ids, ids]),
             "value": tf.gather(words.read_value(), ids),
-            "group": fe.nn.group_embedding_lookup_sparse([words], [sp_ids], ["mean"])[0],
-            "stages": stages(words, sp_ids, combiner="sum", max_norm=1.0),
+            "group": group([words], [sp_ids], ["mean"])[0],
+            "tensors": group([words.read_value()], [sp_ids], ["sum"])[0],
+            "v1": stages(words, sp_ids, combiner="sum", max_norm=1.0, fusion_version="v1"),
+            "v2": stages(words.read_value(), sp_ids, fusion_version="v2"),
             "size": tf.shape(words.read_value())[0],
             "branch": tf.cond(
                 tf.size(ids) > 2, lambda: tf.gather(words, ids), lambda: tf.zeros([0, 7])
@@ -209,6 +214,7 @@ def assert_small(folder, dim, dtype, row_format):
 @pytest.mark.parametrize(
     ("quantize", "message"),
     [
+        ("", r"format '': give one of int8"),
         ("int9", r"format 'int9': give one of int8, int4, bfloat16"),
         ({"words": "fp8"}, r"format 'fp8'"),
         ({"word": "int8"}, r"has 'word', but the export has \['kernel', 'looped', 'tied', 'wo"),
@@ -270,6 +276,11 @@ def test_rows_that_a_format_does_not_have(tmp_path, quantize, message):
     with pytest.raises(ValueError, match=message):
         fe.export_for_serving(model, tmp_path, signatures=model.serve, quantize=quantize)
     assert not list(tmp_path.iterdir())
+
+
+def test_quantize_of_another_type(variables, tmp_path):
+    with pytest.raises(TypeError, match=r"must be a format or a dictionary of formats .*, got 8"):
+        fe.export_for_serving(variables, tmp_path, signatures=variables.serve, quantize=8)
 
 
 def test_an_export_without_rows_to_store_is_refused(tmp_path):

@@ -87,8 +87,8 @@ def export_for_serving(  # noqa: PLR0913  # a model or a session, and what to wr
             unknown format or name, a variable that is no float matrix or is not only looked up, or
             there is a row with numbers that its format does not have, such as NaN.
         ImportError: If format="onnx" and tf2onnx is not installed.
-        TypeError: If a signature is not a tf.function, or the model is a path or a
-            MonitoredSession.
+        TypeError: If a signature is not a tf.function, the model is a path or a MonitoredSession,
+            or `quantize` is neither a format nor a dictionary.
 
     >>> class Model(tf.Module):
     ...     def __init__(self):

@@ -73,12 +73,18 @@ class Quantization:
 
     Raises:
         ValueError: For a format that there is not.
+        TypeError: For what is neither a format nor a dictionary.
     """
 
     def __init__(self, quantize: str | Mapping[str, str] | None) -> None:
-        self._for_all = quantize if isinstance(quantize, str) else None
-        self._by_name = {} if quantize is None or self._for_all else dict(quantize)  # type: ignore[arg-type]
+        if not isinstance(quantize, str | Mapping | None):
+            raise TypeError(
+                "quantize must be a format or a dictionary of formats by the names of tables, got "
+                f"{quantize!r}"
+            )
         self._is_asked_for = quantize is not None
+        self._for_all = quantize if isinstance(quantize, str) else None
+        self._by_name = dict(quantize) if isinstance(quantize, Mapping) else {}
         self._tables: set[str] = set()
         self._sums: dict[str, _Sums] = {}
         for row_format in self._by_name.values() if self._for_all is None else [self._for_all]:
@@ -184,10 +190,10 @@ class Quantization:
         return False
 
     def _stored(self, one: DenseVariable, coding: Coding) -> tuple[DenseVariable, StoredRows]:
-        name, numbers = name_of(one.variable), one.variable.numpy()
+        name, numbers = one.variable.name.removesuffix(":0"), one.variable.numpy()
         rows = coding.encode(numbers, name, row_of_variable)
-        self._measure(name, coding, numbers, rows)
-        stored = tf.Variable(rows, trainable=False, name=one.variable.name.removesuffix(":0"))
+        self._measure(variable_of(name), coding, numbers, rows)
+        stored = tf.Variable(rows, trainable=False, name=name)
         stands = StoredRows(stored.handle, coding, len(rows))
         return one._replace(variable=stored, coding=coding), stands
 
