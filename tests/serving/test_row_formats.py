@@ -67,6 +67,23 @@ def test_rows_have_as_many_bytes_as_documented():
     assert bytes_of == {"int8": [72, 15], "int4": [36, 8], "bfloat16": [128, 14]}
 
 
+def test_relative_errors_are_as_documented():
+    """In docs/serving.md, for normally distributed numbers."""
+    documented = {
+        ("bfloat16", 64): 0.0017,
+        ("int8", 64): 0.0053,
+        ("int8", 8): 0.0029,
+        ("int4", 64): 0.090,
+        ("int4", 8): 0.049,
+    }
+    for (row_format, dim), error in documented.items():
+        rows = np.random.default_rng(1).normal(size=[4000, dim]).astype(np.float32)
+        coding = Coding(row_format, dim, tf.float32)
+        read = coding.decode(tf.constant(coding.encode(rows, "table", str))).numpy()
+        relative = np.sqrt(np.mean((read - rows) ** 2) / np.mean(rows**2))
+        np.testing.assert_allclose(relative, error, rtol=0.03)
+
+
 @pytest.mark.parametrize("row_format", FORMATS)
 def test_numbers_at_the_bounds_of_a_format(row_format):
     largest = LARGEST[row_format]
