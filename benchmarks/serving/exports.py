@@ -108,11 +108,8 @@ def main(_: list[str]) -> None:
         for name in [name for name in servers if name.startswith("export_")]:
             tolerance = TOLERANCES.get(name, TOLERANCE)
             _assert_same_scores(servers[name], f"{folder}/{name}.npy", scores, tolerance)
-        sizes = {name: _size(pathlib.Path(model.path)) for name, model in served.items()}
         for batch_size in map(int, _BATCH.value):
-            cells = [_measure(servers, batch_size)]
-            for name, figures in cells[0]["systems"].items():
-                figures["bytes"] = sizes[name]
+            cells = [_measure(servers, served, batch_size)]
             for name, model in served.items():
                 cells += [_measure_deltas(name, model, batch_size)] if model.deltas else []
             _write(cells, batch_size, source)
@@ -255,15 +252,18 @@ def _assert_same_scores(server: Server, path: str, want: np.ndarray, tolerance: 
     np.testing.assert_allclose(np.load(path), want, rtol=tolerance, atol=tolerance)
 
 
-def _measure(servers: dict[str, Server], batch_size: int) -> dict:
-    """Latencies of all servers, in turns."""
+def _measure(servers: dict[str, Server], served: dict[str, Served], batch_size: int) -> dict:
+    """Latencies of all servers, in turns, and the bytes of what they serve."""
     count = _REQUESTS.value // _ROUNDS.value
     times: dict[str, list[float]] = {name: [] for name in servers}
     rng = np.random.default_rng(0)
     for r in range(_ROUNDS.value):
         for name in rng.permutation(list(servers)):
             times[name] += servers[name].ask("time", batch_size, r * count, count)
-    measured = {name: _figures(of_one) for name, of_one in times.items()}
+    measured = {
+        name: _figures(of_one) | {"bytes": _size(pathlib.Path(served[name].path))}
+        for name, of_one in times.items()
+    }
     for name, figures in measured.items():
         print(f"batch {batch_size}, {name:12s} {figures}", flush=True)
     return {"phase": "exports", "callers": 1, "systems": measured}
