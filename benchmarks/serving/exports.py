@@ -7,7 +7,8 @@ The demo's model with EmbeddingVariables is trained on Criteo rows and exported 
 export has a server process of its own, which does not import the package. Beside them: the same
 network as stock TensorFlow has it, with fixed vocabularies, where ids are numbered beforehand
 (`stock`) or hashed in the graph (`stock_hash`). Servers take turns; all run on one thread. Scores
-of the exports are compared with this package's before.
+of the exports are compared with this package's before, those of rows in fewer bytes (`export_int8`
+and so on, of stock ops) within what rounding may change.
 """
 
 import dataclasses
@@ -31,9 +32,12 @@ DATA = machine.ROOT.parent / "shared" / "data" / "criteo_kaggle" / "train.tsv.gz
 EMBEDDING_DIM, STEPS, TRAINING_BATCH = 8, 60, 256
 ADMIT_AFTER = 2  # also makes what unknown keys read a constant, which files of ONNX can hold
 TOLERANCE = 1e-6  # relative and absolute
+QUANTIZED = {"export_int8": "int8", "export_int4": "int4", "export_bfloat16": "bfloat16"}
+# Of scores, which are probabilities. A wrong row changes some of them more than that.
+TOLERANCES = {"export_int8": 0.02, "export_int4": 0.2, "export_bfloat16": 0.02}
 PAUSE_SECONDS = 0.02  # between deltas
 
-SYSTEMS = ("export_stock", "export_fused", "export_onnx", "stock", "stock_hash")
+SYSTEMS = ("export_stock", "export_fused", "export_onnx", *QUANTIZED, "stock", "stock_hash")
 _SYSTEM = flags.DEFINE_list("system", list(SYSTEMS), f"What is served, of {', '.join(SYSTEMS)}.")
 flags.register_validator(
     "system", lambda names: set(names) <= set(SYSTEMS), f"must be of {', '.join(SYSTEMS)}"
@@ -102,14 +106,21 @@ def main(_: list[str]) -> None:
         served, scores = _exports(pathlib.Path(folder), rows)
         servers = {name: Server(model) for name, model in served.items()}
         for name in [name for name in servers if name.startswith("export_")]:
-            _assert_same_scores(servers[name], f"{folder}/{name}.npy", scores)
+            tolerance = TOLERANCES.get(name, TOLERANCE)
+            _assert_same_scores(servers[name], f"{folder}/{name}.npy", scores, tolerance)
         for batch_size in map(int, _BATCH.value):
-            cells = [_measure(servers, batch_size)]
+            cells = [_measure(servers, served, batch_size)]
             for name, model in served.items():
                 cells += [_measure_deltas(name, model, batch_size)] if model.deltas else []
             _write(cells, batch_size, source)
         for server in servers.values():
             server.stop()
+
+
+def _size(path: pathlib.Path) -> int:
+    """Bytes of a file, or of all in a folder."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _rows() -> tuple[Any, str]:
@@ -143,7 +154,7 @@ def _exports(folder: pathlib.Path, rows: Any) -> tuple[dict[str, Served], np.nda
             _train(session, model, rows, [STEPS + i])
             checkpoint = saver.save(session, str(folder / "save"), global_step=1 + i)
             assert checkpoint is not None
-            for name in served.keys() & {"export_stock", "export_fused"}:
+            for name in served.keys() & {"export_stock", "export_fused", *QUANTIZED}:
                 _write_delta(served[name], checkpoint)
     numbered = np.mod(rows.categoricals, demo_model.num_buckets())
     numbered = _save_requests(folder / "numbered.npz", rows, numbered)
@@ -174,11 +185,13 @@ def _export(session: Any, model: Any, folder: pathlib.Path, requests: str) -> di
         "export_fused": Served(str(folder / "export_fused"), requests, [library]),
         "export_onnx": Served(str(folder / "export.onnx"), requests),
     }
+    served |= {name: Served(str(folder / name), requests) for name in QUANTIZED}
     served = {name: model for name, model in served.items() if name in _SYSTEM.value}
     options: dict[str, dict[str, Any]] = {
         "export_stock": {},
         "export_fused": {"ops": "fused"},
         "export_onnx": {"format": "onnx"},
+        **{name: {"quantize": row_format} for name, row_format in QUANTIZED.items()},
     }
     for name, model_of_name in served.items():
         fe.export_for_serving(
@@ -232,22 +245,25 @@ def _stock_model(path: pathlib.Path, name: str) -> str:
     return str(path)
 
 
-def _assert_same_scores(server: Server, path: str, want: np.ndarray) -> None:
+def _assert_same_scores(server: Server, path: str, want: np.ndarray, tolerance: float) -> None:
     modules = server.ask("scores", path)
     if modules:
         raise AssertionError(f"the server has loaded {modules}: it was to have no package")
-    np.testing.assert_allclose(np.load(path), want, rtol=TOLERANCE, atol=TOLERANCE)
+    np.testing.assert_allclose(np.load(path), want, rtol=tolerance, atol=tolerance)
 
 
-def _measure(servers: dict[str, Server], batch_size: int) -> dict:
-    """Latencies of all servers, in turns."""
+def _measure(servers: dict[str, Server], served: dict[str, Served], batch_size: int) -> dict:
+    """Latencies of all servers, in turns, and the bytes of what they serve."""
     count = _REQUESTS.value // _ROUNDS.value
     times: dict[str, list[float]] = {name: [] for name in servers}
     rng = np.random.default_rng(0)
     for r in range(_ROUNDS.value):
         for name in rng.permutation(list(servers)):
             times[name] += servers[name].ask("time", batch_size, r * count, count)
-    measured = {name: _figures(of_one) for name, of_one in times.items()}
+    measured = {
+        name: _figures(of_one) | {"bytes": _size(pathlib.Path(served[name].path))}
+        for name, of_one in times.items()
+    }
     for name, figures in measured.items():
         print(f"batch {batch_size}, {name:12s} {figures}", flush=True)
     return {"phase": "exports", "callers": 1, "systems": measured}

@@ -40,7 +40,7 @@ from fused_embedding.inspection.program_report import report
 from fused_embedding.lookup import dispatch
 from fused_embedding.lookup.fusion_check import FusionCheck
 from fused_embedding.ops import gradients
-from fused_embedding.serving import export_for_serving, write_serving_delta
+from fused_embedding.serving import RowErrors, export_for_serving, write_serving_delta
 from fused_embedding.variable.adaptive import (
     AdaptiveEmbeddingVariable,
     get_adaptive_embedding_variable,
@@ -88,6 +88,7 @@ __all__ = [
     "L2WeightEvict",
     "MultiHashVariable",
     "PartitionedEmbeddingVariable",
+    "RowErrors",
     "StorageOption",
     "StorageType",
     "accelerate",

@@ -7,6 +7,7 @@ import tensorflow as tf
 from hypothesis import strategies as st
 
 import oracle.lookup
+import oracle.small_rows
 import oracle.step
 from checking import as_indexed_slices, assert_close, densify, like, sparse
 
@@ -121,6 +122,38 @@ def test_prune_and_fill_by_hand():
     np.testing.assert_array_equal(got.indices, [[2, 9], [1, 8], [0, 0], [3, 0]])
     np.testing.assert_array_equal(got.weights, [1, 3, 1, 1])
     np.testing.assert_array_equal(got.is_row_empty, [True, False, False, True])
+
+
+@pytest.mark.parametrize(
+    ("row_format", "row", "stored", "read"),
+    [
+        # Scale 1 / 2, bias 1; 1.25 lies between two quants, of which 0 is even.
+        (
+            "int8",
+            [1, 128.5, 1.25, 2],
+            b"\x00\xff\x00\x02\x00\x00\x00\x3f\x00\x00\x80\x3f",
+            [1, 128.5, 1, 2],
+        ),
+        # Scale 2, bias -10: quants 0, 15, 1 in the low halves, 7 and 3 in the high ones.
+        (
+            "int4",
+            [-10, 20, -8, 4.5, -4.5],
+            b"\x70\x3f\x01\x00\x40\x00\xc9",
+            [-10, 20, -8, 4, -4],
+        ),
+        ("int4", [0, 0], b"\x00\x00\x00\x00\x00", [0, 0]),
+        (
+            "bfloat16",
+            [1 + 2**-8, 1 + 3 * 2**-8, -3],
+            b"\x80\x3f\x82\x3f\x40\xc0",
+            [1, 1 + 2**-6, -3],
+        ),
+    ],
+)
+def test_small_rows_by_hand(row_format, row, stored, read):
+    assert oracle.small_rows.stored_row(np.float32(row), row_format) == stored
+    got = oracle.small_rows.numbers_of(stored, len(row), row_format)
+    np.testing.assert_array_equal(got, np.float32(read))
 
 
 def test_unique_by_hand():

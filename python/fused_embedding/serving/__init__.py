@@ -2,8 +2,9 @@
 
 from fused_embedding.serving.delta import write_serving_delta
 from fused_embedding.serving.export import export_for_serving
+from fused_embedding.serving.quantization import RowErrors
 
-__all__ = ["export_for_serving", "write_serving_delta"]
+__all__ = ["RowErrors", "export_for_serving", "write_serving_delta"]
 
 
 def __dir__() -> list[str]:

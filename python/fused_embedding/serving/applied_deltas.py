@@ -9,17 +9,20 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from fused_embedding.serving.stored_rows import Coding
+
 APPLY = "apply_delta"  # signature of an export
 # Tensors of a delta, a TensorBundle; those of table i have "i/" before their names, and the value
 # of dense variable i is "dense/i".
 ID, CONTINUES, HAS_DENSE = "id", "continues", "has_dense"
+_PART = "/part_"
 
 
 class ChangeTensor(NamedTuple):
     """A tensor of a delta, for each table."""
 
     name: str
-    dtype: tf.DType | None  # None: of the table's values
+    dtype: tf.DType | None  # None: of the table's stored rows
 
 
 CHANGES = (
@@ -35,7 +38,7 @@ class TableChanges(NamedTuple):
 
     Attributes:
         keys: `[n]` int64, distinct.
-        values: `[n, dim]`.
+        values: `[n, dim]` rows, or `[n, width]` as the table's coding stores them.
         removed_keys: `[m]` int64, distinct and none of `keys`.
         is_full: Bool scalar: all keys but `keys` are removed.
     """
@@ -56,6 +59,7 @@ class DeltaTable(NamedTuple):
         seed: Of the initializer. A restore brings it back, so it identifies a table that was
             renamed or restored elsewhere; None: of an export before there were seeds.
         place: Where the model keeps the variable: attributes joined by "/"; "": unknown.
+        coding: How its rows are stored; None: as numbers.
     """
 
     name: str
@@ -63,13 +67,29 @@ class DeltaTable(NamedTuple):
     dtype: tf.DType
     seed: int | None = None
     place: str = ""
+    coding: Coding | None = None
+
+    @property
+    def stored(self) -> tuple[tf.DType, int]:
+        """Type and length of a stored row."""
+        if self.coding is None:
+            return self.dtype, self.dim
+        row_format = self.coding.row_format
+        return row_format.dtype, row_format.width(self.dim)
 
 
 class DenseVariable(NamedTuple):
-    """A dense variable of an export: its name, or where the model keeps it, and the variable."""
+    """A dense variable of an export.
+
+    Attributes:
+        name: Of it, or where the model keeps it.
+        variable: The variable of the export.
+        coding: How its rows are stored; None: as numbers.
+    """
 
     name: str
     variable: tf.Variable
+    coding: Coding | None = None
 
 
 class Delta(NamedTuple):
@@ -96,17 +116,38 @@ def new_id() -> str:
     return uuid.uuid4().hex
 
 
-def id_of_delta(seeds: Sequence[int]) -> str:
-    """A new ID that also identifies the tables of a delta by their seeds.
+def variable_of(name: str) -> str:
+    """The name of a variable by that of one of its partitions, or by its own."""
+    stem, part, number = name.rpartition(_PART)
+    return stem if part and number.isdigit() else name
+
+
+def part_of(name: str) -> int:
+    """The number of the partition that has a name; 0 for a whole variable."""
+    return 0 if variable_of(name) == name else int(name.rpartition(_PART)[2])
+
+
+def id_of_delta(seeds: Sequence[int], codings: Sequence[Coding | None]) -> str:
+    """A new ID that also identifies the tables of a delta by their seeds, and how rows are stored.
 
     It is no tensor of its own, which an export could not do without: older deltas have none.
     """
-    return f"{new_id()}-{_identity(seeds)}"
+    return "-".join(filter(None, (new_id(), _digest(seeds), stored_as(codings))))
 
 
-def _identity(seeds: Sequence[int | None]) -> str:
-    """What tells the tables of an export, in their order, from others."""
-    return hashlib.blake2b(repr(list(seeds)).encode(), digest_size=8).hexdigest()
+def stored_as(codings: Sequence[Coding | None]) -> str:
+    """What tells the formats of tables and dense variables from others; "": all are numbers."""
+    formats = [coding and coding.format for coding in codings]
+    return _digest(formats) if any(formats) else ""
+
+
+def stored_as_by_id(delta_id: str) -> str:
+    """`stored_as` of what a delta with an ID has."""
+    return "".join(delta_id.split("-")[2:])
+
+
+def _digest(values: Sequence[Any]) -> str:
+    return hashlib.blake2b(repr(list(values)).encode(), digest_size=8).hexdigest()
 
 
 class AppliedDeltas(tf.Module, abc.ABC):
@@ -121,13 +162,21 @@ class AppliedDeltas(tf.Module, abc.ABC):
         seeds: `[n]` int64 of the tables.
         places: `[n]` where the model keeps them.
         dense_names: `[m]` names of the dense variables, in the order of the export.
+
+    An export that stores rows in fewer bytes also has:
+        formats: `[n]` names of the formats of the tables; "": numbers.
+        dense_formats: `[m]` the same of the dense variables.
+        dense_dims: `[m]` int64 lengths of their rows; 0 where there is no format.
+        dense_dtypes: `[m]` names of the types of the numbers in their rows.
     """
 
     def __init__(self, tables: Sequence[DeltaTable], dense: Sequence[DenseVariable]) -> None:
         super().__init__()
         self._tables_of_deltas = tuple(tables)
-        self._dense = [variable for _, variable in dense]
-        self._identity = _identity([table.seed for table in tables])
+        self._dense = [one.variable for one in dense]
+        self._identity = _digest([table.seed for table in tables])
+        codings = [table.coding for table in tables] + [one.coding for one in dense]
+        self._stored_as = stored_as(codings)
         export_id = new_id()
         self._mutex_name = f"fused_embedding/{export_id}"
         self.loaded = tf.Variable(export_id, trainable=False, name="loaded")
@@ -136,9 +185,14 @@ class AppliedDeltas(tf.Module, abc.ABC):
             tf.Variable(tf.constant(values, dtype), trainable=False, name=name)
             for name, values, dtype in (
                 *_columns(tables),
-                ("dense_names", [name for name, _ in dense], tf.string),
+                ("dense_names", [one.name for one in dense], tf.string),
             )
         )
+        if self._stored_as:
+            self.formats, self.dense_formats, self.dense_dims, self.dense_dtypes = (
+                tf.Variable(tf.constant(values, dtype), trainable=False, name=name)
+                for name, values, dtype in _coding_columns(codings, len(tables))
+            )
 
     def apply_function(self) -> Any:
         """The signature that applies a delta: `path` of its files -> `generation`."""
@@ -205,15 +259,31 @@ class AppliedDeltas(tf.Module, abc.ABC):
     def _check_identity(self, path: tf.Tensor, delta_id: tf.Tensor) -> Any:
         """What fails for a delta of other tables. Deltas before there were identities have none."""
         identity = tf.strings.regex_replace(delta_id, "^[0-9a-f]*-?", "")
+        if self._stored_as:
+            identity = self._check_formats(path, identity)
         return tf.debugging.Assert(
             tf.equal(identity, "") | tf.equal(identity, self._identity),
             ["the delta ", path, " is of other tables than the export that is loaded"],
         )
 
+    def _check_formats(self, path: tf.Tensor, identity: tf.Tensor) -> tf.Tensor:
+        """Of an identity the part before the formats, if these are those of the export."""
+        is_same = tf.debugging.Assert(
+            tf.equal(tf.strings.regex_replace(identity, "^[^-]*-?", ""), self._stored_as),
+            [
+                "the delta ",
+                path,
+                " has rows in other formats than the export that is loaded, which was made with "
+                "quantize: write the delta for this export",
+            ],
+        )
+        with tf.control_dependencies([is_same]):
+            return tf.strings.regex_replace(identity, "-.*$", "")
+
     def _read_changes(self, path: tf.Tensor) -> list[TableChanges]:
         tables = self._tables_of_deltas
         names = [f"{i}/{change.name}" for i in range(len(tables)) for change in CHANGES]
-        dtypes = [change.dtype or table.dtype for table in tables for change in CHANGES]
+        dtypes = [change.dtype or table.stored[0] for table in tables for change in CHANGES]
         tensors = iter(_restore(path, names, dtypes))
         changes = [TableChanges(*itertools.islice(tensors, len(CHANGES))) for _ in tables]
         return [_checked(path, *pair) for pair in zip(tables, changes, strict=True)]
@@ -238,7 +308,7 @@ def _checked(path: tf.Tensor, table: DeltaTable, changes: TableChanges) -> Table
             f" has a key of the table {table.name} twice: write it again, with each key once",
         ],
     )
-    wanted = [tf.size(changes.keys), table.dim]
+    wanted = [tf.size(changes.keys), table.stored[1]]
     has_rows = tf.debugging.Assert(
         tf.reduce_all(tf.equal(tf.shape(tf.ensure_shape(changes.values, [None, None])), wanted)),
         [
@@ -263,6 +333,20 @@ def _columns(tables: Sequence[DeltaTable]) -> list[tuple[str, list[Any], tf.DTyp
         ("dtypes", [table.dtype.name for table in tables], tf.string),
         ("seeds", [table.seed for table in tables], tf.int64),
         ("places", [table.place for table in tables], tf.string),
+    ]
+
+
+def _coding_columns(
+    codings: Sequence[Coding | None], num_tables: int
+) -> list[tuple[str, list[Any], tf.DType]]:
+    """What an export says of the formats of its tables and dense variables, as `_columns`."""
+    formats = [coding.format if coding else "" for coding in codings]
+    dense = codings[num_tables:]
+    return [
+        ("formats", formats[:num_tables], tf.string),
+        ("dense_formats", formats[num_tables:], tf.string),
+        ("dense_dims", [coding.dim if coding else 0 for coding in dense], tf.int64),
+        ("dense_dtypes", [coding.dtype.name if coding else "" for coding in dense], tf.string),
     ]
 
 

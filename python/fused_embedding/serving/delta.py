@@ -1,7 +1,7 @@
 """fe.write_serving_delta: what an incremental save has changed, for servers of an export."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,12 +20,15 @@ from fused_embedding.serving.applied_deltas import (
     dense_name,
     id_of_delta,
     new_id,
+    part_of,
+    stored_as,
+    stored_as_by_id,
+    variable_of,
 )
 from fused_embedding.serving.delta_sources import Sources
 from fused_embedding.serving.dense_values import DenseValues
 from fused_embedding.serving.object_paths import SavedObjects
-
-_PART = "/part_"
+from fused_embedding.serving.stored_rows import Coding, row_of_key, row_of_variable
 
 
 def write_serving_delta(
@@ -57,7 +60,9 @@ def write_serving_delta(
 
     Raises:
         ValueError: If the export has no tables, the checkpoint does not have its tables and
-            variables, `names` maps a table to another table, or a delta exists at `path`.
+            variables, `names` maps a table to another table, `continues` stores rows in other
+            formats than the export, a changed row has numbers that its format does not have, or a
+            delta exists at `path`.
     """
     path = os.fspath(path)
     if os.path.exists(path + ".index"):
@@ -65,10 +70,10 @@ def write_serving_delta(
     given = _read_export(os.fspath(export))
     names = names or {}
     _check_names(names, given)
-    before = given.id if continues is None else _id_of(os.fspath(continues))
+    before = given.id if continues is None else _id_of(os.fspath(continues), given)
     objects = SavedObjects(checkpoint)
     seeds, changes = _changes_of(given, Sources(checkpoint, objects, names))
-    delta_id = id_of_delta(seeds) if given.has_seeds else new_id()
+    delta_id = id_of_delta(seeds, given.codings) if given.has_seeds else new_id()
     tensors: dict[str, Any] = {ID: delta_id, CONTINUES: before, HAS_DENSE: np.bool_(dense)}
     for i, changed in enumerate(changes):
         tensors |= {f"{i}/{c.name}": array for c, array in zip(CHANGES, changed, strict=True)}
@@ -83,16 +88,30 @@ def write_serving_delta(
         )
 
 
-def _id_of(delta: str) -> Any:
-    return tf.train.load_checkpoint(delta).get_tensor(ID)
+def _id_of(delta: str, export: "_Export") -> Any:
+    delta_id = tf.train.load_checkpoint(delta).get_tensor(ID)
+    if stored_as_by_id(delta_id.decode()) != stored_as(export.codings):
+        raise ValueError(
+            f"the delta {delta!r} has rows in other formats than the export: give the export that "
+            "it was written for, with the same quantize"
+        )
+    return delta_id
 
 
 class _Variable(NamedTuple):
-    """A dense variable of an export."""
+    """A dense variable of an export.
+
+    Attributes:
+        name: Of it, or where the model keeps it.
+        shape: In the model.
+        dtype: In the model.
+        coding: How the export stores its rows; None: as numbers.
+    """
 
     name: str
     shape: list[int]
     dtype: tf.DType
+    coding: Coding | None = None
 
 
 class _Export(NamedTuple):
@@ -112,6 +131,11 @@ class _Export(NamedTuple):
     def has_seeds(self) -> bool:
         """Whether its tables have seeds and places: of an older version they have none."""
         return all(table.seed is not None for table in self.tables)
+
+    @property
+    def codings(self) -> list[Coding | None]:
+        """Of its tables and dense variables."""
+        return [table.coding for table in self.tables] + [v.coding for v in self.variables]
 
 
 def _read_export(export: str) -> _Export:
@@ -139,11 +163,35 @@ def _read_export(export: str) -> _Export:
     for i, name in enumerate(read("dense_names")):
         key = f"dense_variables/{i}{VALUE}"
         variables.append(_Variable(name.decode(), shapes[key], types[key]))
+    if f"deltas/formats{VALUE}" in shapes:
+        tables, variables = _with_codings(tables, variables, read)
     return _Export(read("loaded"), tables, variables)
 
 
+def _with_codings(
+    tables: list[DeltaTable], variables: list[_Variable], read: Callable[[str], Any]
+) -> tuple[list[DeltaTable], list[_Variable]]:
+    """Tables and variables with the formats in which an export stores their rows."""
+    coded_tables = [
+        table._replace(coding=Coding(name.decode(), table.dim, table.dtype)) if name else table
+        for table, name in zip(tables, read("formats"), strict=True)
+    ]
+    columns = (read(name) for name in ("dense_formats", "dense_dims", "dense_dtypes"))
+    coded_variables = []
+    for variable, name, dim, dtype_name in zip(variables, *columns, strict=True):
+        if name:
+            dtype = tf.as_dtype(dtype_name.decode())
+            variable = variable._replace(
+                shape=[variable.shape[0], int(dim)],
+                dtype=dtype,
+                coding=Coding(name.decode(), int(dim), dtype),
+            )
+        coded_variables.append(variable)
+    return coded_tables, coded_variables
+
+
 def _check_names(names: Mapping[str, str], export: _Export) -> None:
-    known = {_variable_of(t.name) for t in export.tables} | {v.name for v in export.variables}
+    known = {variable_of(t.name) for t in export.tables} | {v.name for v in export.variables}
     if names.keys() - known:
         raise ValueError(
             f"names has {sorted(names.keys() - known)}, but the export has {sorted(known)}"
@@ -155,9 +203,9 @@ def _changes_of(export: _Export, sources: Sources) -> tuple[list[int], list[Tabl
     tables = export.tables
     parts: dict[str, list[int]] = {}  # of each variable: its tables
     for i, table in enumerate(tables):
-        parts.setdefault(_variable_of(table.name), []).append(i)
+        parts.setdefault(variable_of(table.name), []).append(i)
     for places in parts.values():
-        places.sort(key=lambda i: _part_of(tables[i].name))
+        places.sort(key=lambda i: part_of(tables[i].name))
     wholes = {name: tables[places[0]]._replace(name=name) for name, places in parts.items()}
     changes: dict[int, tuple[int, TableChanges]] = {}
     for name, places in parts.items():
@@ -167,7 +215,9 @@ def _changes_of(export: _Export, sources: Sources) -> tuple[list[int], list[Tabl
                 f"{name!r} has {len(read)} partitions in the checkpoint and {len(places)} in the "
                 "export: export the model that is saved"
             )
-        changes |= zip(places, ((seed, _as_changes(c)) for c, seed in read), strict=True)
+        coding = wholes[name].coding
+        coded = ((seed, _as_changes(c, name, coding)) for c, seed in read)
+        changes |= zip(places, coded, strict=True)
     in_order = [changes[i] for i in range(len(tables))]
     return [seed for seed, _ in in_order], [changed for _, changed in in_order]
 
@@ -177,22 +227,18 @@ def _dense_tensors(
 ) -> dict[str, np.ndarray]:
     if export.has_seeds:
         values.check_not_swapped(names, [variable.name for variable in export.variables])
-    return {
-        dense_name(i): values.read(names.get(name, name), shape, dtype)
-        for i, (name, shape, dtype) in enumerate(export.variables)
-    }
+    tensors = {}
+    for i, (name, shape, dtype, coding) in enumerate(export.variables):
+        value = values.read(names.get(name, name), shape, dtype)
+        coded = value if coding is None else coding.encode(value, name, row_of_variable)
+        tensors[dense_name(i)] = coded
+    return tensors
 
 
-def _variable_of(name: str) -> str:
-    stem, part, number = name.rpartition(_PART)
-    return stem if part and number.isdigit() else name
-
-
-def _part_of(name: str) -> int:
-    return 0 if _variable_of(name) == name else int(name.rpartition(_PART)[2])
-
-
-def _as_changes(changes: Changes) -> TableChanges:
+def _as_changes(changes: Changes, name: str, coding: Coding | None) -> TableChanges:
     # A key that was removed and came again is in both.
     removed = np.setdiff1d(changes.removed_keys, changes.keys)
-    return TableChanges(changes.keys, changes.values, removed, np.bool_(changes.is_full))
+    values = changes.values
+    if coding is not None:
+        values = coding.encode(values, name, row_of_key(changes.keys))
+    return TableChanges(changes.keys, values, removed, np.bool_(changes.is_full))

@@ -1,8 +1,8 @@
 """fe.export_for_serving."""
 
 import os
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
 
 import tensorflow as tf
 
@@ -12,9 +12,12 @@ from fused_embedding.serving.generations import Generations
 from fused_embedding.serving.graph_copy import GraphCopier, all_inputs
 from fused_embedding.serving.graph_import import call_graph
 from fused_embedding.serving.locked_tables import LockedTables
+from fused_embedding.serving.looked_up import LookedUp
 from fused_embedding.serving.object_paths import paths_of_tables, paths_of_variables
 from fused_embedding.serving.onnx_file import write_onnx
 from fused_embedding.serving.onnx_tables import OnnxTables
+from fused_embedding.serving.quantization import Quantization, RowErrors
+from fused_embedding.serving.row_formats import FORMATS
 from fused_embedding.serving.served_table import ServedTable
 from fused_embedding.serving.signatures import (
     DEFAULT,
@@ -45,7 +48,8 @@ def export_for_serving(  # noqa: PLR0913  # a model or a session, and what to wr
     outputs: dict[str, Any] | None = None,
     format: Literal["saved_model", "onnx"] = "saved_model",
     overwrite: bool = False,
-) -> None:
+    quantize: str | Mapping[str, str] | None = None,
+) -> dict[str, RowErrors] | None:
     """Exports a model for servers: its lookups only read, and insert and count nothing.
 
     Args:
@@ -65,14 +69,26 @@ def export_for_serving(  # noqa: PLR0913  # a model or a session, and what to wr
             file, a key without a row reads the mean of the initializer if that is random.
         overwrite: Whether to overwrite a SavedModel in the folder, file by file: a server that
             loads it meanwhile may see a mixture. An ONNX file is always replaced.
+        quantize: For a SavedModel of stock ops: stores rows in fewer bytes, from which each lookup
+            decodes float32. "int8": dim + 8 bytes a row; "int4": dim / 2 + 4; "bfloat16": 2 dim. A
+            format applies to all EmbeddingVariables, and to all float variables `[rows, dim]` that
+            signatures only look up, whose rows become smaller. A dictionary has formats by the
+            names of tables and variables, for these only. None: rows are stored as they are.
+
+    Returns:
+        With `quantize`, the errors of the rows of each table or variable that is stored in fewer
+        bytes, by its name; else None.
 
     Raises:
         NotImplementedError: For an op that cannot be converted to stock ops or ONNX; names the op.
+            For `quantize` with ops="fused" or format="onnx".
         ValueError: If signatures, inputs or outputs are missing or do not belong to the model, the
-            folder has a SavedModel, or an ONNX file would be larger than 2 GB.
+            folder has a SavedModel, or an ONNX file would be larger than 2 GB. If `quantize` has an
+            unknown format or name, a variable that is no float matrix or is not only looked up, or
+            there is a row with numbers that its format does not have, such as NaN.
         ImportError: If format="onnx" and tf2onnx is not installed.
-        TypeError: If a signature is not a tf.function, or the model is a path or a
-            MonitoredSession.
+        TypeError: If a signature is not a tf.function, the model is a path or a MonitoredSession,
+            or `quantize` is neither a format nor a dictionary.
 
     >>> class Model(tf.Module):
     ...     def __init__(self):
@@ -87,6 +103,9 @@ def export_for_serving(  # noqa: PLR0913  # a model or a session, and what to wr
     TensorShape([1, 4])
     """
     _check_form(ops, format)
+    if quantize is not None:
+        _check_quantizes(ops, format)
+    quantization = Quantization(quantize)
     _check_model(model)
     path = os.fspath(path)
     if format == "saved_model" and not overwrite:
@@ -98,14 +117,15 @@ def export_for_serving(  # noqa: PLR0913  # a model or a session, and what to wr
         if format == "onnx":
             _session_to_onnx(model, path, signature)
         else:
-            _export_session(model, path, ops, signature)
-        return
+            _export_session(model, path, ops, signature, quantization)
+        return quantization.errors()
     if inputs is not None or outputs is not None:
         raise ValueError(f"inputs= and outputs= are for a session, and {model!r} is none")
     if format == "onnx":
         _model_to_onnx(model, path, signatures)
     else:
-        _export_model(model, path, ops, signatures)
+        _export_model(model, path, ops, signatures, quantization)
+    return quantization.errors()
 
 
 def _check_form(ops: str, format: str) -> None:
@@ -115,6 +135,15 @@ def _check_form(ops: str, format: str) -> None:
         raise ValueError(f'format must be "saved_model" or "onnx", got {format!r}')
     if format == "onnx" and ops != "stock":
         raise ValueError(f"an ONNX file has no ops of this package, got ops={ops!r}: leave it out")
+
+
+def _check_quantizes(ops: str, format: str) -> None:
+    if (ops, format) != ("stock", "saved_model"):
+        form = f"ops={ops!r}" if ops != "stock" else f"format={format!r}"
+        raise NotImplementedError(
+            f"quantize is for SavedModels of stock ops, got {form}: tables of fused ops and "
+            f"files of ONNX have no rows of {', '.join(FORMATS)}; leave out quantize or {form}"
+        )
 
 
 def _check_model(model: Any) -> None:
@@ -175,9 +204,11 @@ def _session_to_onnx(session: Any, path: str, signature: Signature) -> None:
         write_onnx(function, copies.resources.variables, tables, path)
 
 
-def _export_model(model: Any, path: str, ops: str, signatures: Any) -> None:
-    functions = concrete_functions(model, signatures)
-    described = {name: signature_of_function(function) for name, function in functions.items()}
+def _export_model(
+    model: Any, path: str, ops: str, signatures: Any, quantization: Quantization
+) -> None:
+    concrete = concrete_functions(model, signatures)
+    described = {name: signature_of_function(function) for name, function in concrete.items()}
     owners = resources_of_model(model, described.values())
     captured: dict[int, Any] = {}
     for signature in described.values():
@@ -186,22 +217,84 @@ def _export_model(model: Any, path: str, ops: str, signatures: Any) -> None:
     dense = _dense_variables(resources, model)
     places = _places(model)
     if ops == "fused":
-        _save_fused(path, functions, described, resources, dense, places)
+        _save_fused(path, concrete, described, resources, dense, places)
         return
     tables = {
-        handle: ServedTable(content_of_variable(owner))
+        handle: quantization.table(content_of_variable(owner))
         for handle, owner in captured.items()
         if isinstance(owner, EmbeddingVariable)
     }
+    functions = {
+        name: _Function(
+            signature,
+            {inside.name: tables.get(id(handle), handle) for handle, inside in signature.captures},
+        )
+        for name, signature in described.items()
+    }
     in_order = [places.get(handle, "") for handle in tables]
-    generations = Generations(list(tables.values()), dense, in_order) if tables else None
-    served = {}
-    for name, signature in described.items():
-        given = {
-            inside.name: tables.get(id(handle), handle) for handle, inside in signature.captures
-        }
-        served[name] = _stock_function(signature, given, generations)
-    _save(path, served, _resources(captured | tables), generations)
+    kept = _Kept(_resources(captured | tables), dense, in_order)
+    _save_stock(path, functions, kept, quantization)
+
+
+class _Function(NamedTuple):
+    """A function of stock ops to be.
+
+    Attributes:
+        signature: What is exported.
+        given: By the name of a tensor of its graph: what stands for it, a table, a handle, or a
+            variable whose value does.
+    """
+
+    signature: Signature
+    given: dict[str, Any]
+
+    def built(
+        self, stand_ins: Mapping[int, LookedUp], generations: Generations | None = None
+    ) -> Any:
+        """The concrete function.
+
+        Args:
+            stand_ins: What stands for variables instead, by the ids of their handles.
+            generations: Those of the export, if it has tables that deltas change.
+        """
+        given = {name: _stand_in(one, stand_ins) for name, one in self.given.items()}
+        return _stock_function(self.signature, given, generations)
+
+
+def _stand_in(given: Any, stand_ins: Mapping[int, LookedUp]) -> Any:
+    if not isinstance(given, tf.Variable):
+        return stand_ins.get(id(given), given)
+    stand_in = stand_ins.get(id(given.handle))
+    return given if stand_in is None else stand_in.value()
+
+
+class _Kept(NamedTuple):
+    """What an export of stock ops keeps beside its functions.
+
+    Attributes:
+        resources: With `ServedTable`s as tables.
+        dense: The dense variables, in the order of `resources`.
+        places: Of the tables; None: not known.
+    """
+
+    resources: Resources
+    dense: list[DenseVariable]
+    places: list[str] | None = None
+
+
+def _save_stock(
+    path: str, functions: dict[str, _Function], kept: _Kept, quantization: Quantization
+) -> None:
+    def trace(stand_ins: dict[int, LookedUp]) -> None:
+        for function in functions.values():
+            function.built(stand_ins)
+
+    dense, stand_ins = quantization.variables(kept.dense, trace)
+    resources = kept.resources._replace(variables=[one.variable for one in dense])
+    tables = resources.tables
+    generations = Generations(tables, dense, kept.places) if tables else None
+    built = {name: function.built(stand_ins, generations) for name, function in functions.items()}
+    _save(path, built, resources, generations)
 
 
 def _places(model: Any) -> dict[int, str]:
@@ -251,7 +344,9 @@ def _resources(owners: dict[int, Any]) -> Resources:
     return resources
 
 
-def _export_session(session: Any, path: str, ops: str, signature: Signature) -> None:
+def _export_session(
+    session: Any, path: str, ops: str, signature: Signature, quantization: Quantization
+) -> None:
     if ops == "fused":
         copies = resources_of_session(session, signature, TableOfSession.variable, all_inputs)
         with eager_mode():
@@ -264,12 +359,13 @@ def _export_session(session: Any, path: str, ops: str, signature: Signature) -> 
             function = _locked_function(signature, given, locked)
             _save(path, {DEFAULT: function}, copies.resources, locked)
         return
-    copies = resources_of_session(session, signature, lambda table: ServedTable(table.content()))
+    copies = resources_of_session(
+        session, signature, lambda table: quantization.table(table.content())
+    )
     with eager_mode():
-        tables, dense = copies.resources.tables, _dense_variables(copies.resources)
-        generations = Generations(tables, dense) if tables else None
-        function = _stock_function(signature, copies.handles | copies.values, generations)
-        _save(path, {DEFAULT: function}, copies.resources, generations)
+        function = _Function(signature, copies.handles | copies.values)
+        kept = _Kept(copies.resources, _dense_variables(copies.resources))
+        _save_stock(path, {DEFAULT: function}, kept, quantization)
 
 
 def _stock_function(

@@ -6,6 +6,7 @@ number changes. A request is computed again if two deltas began meanwhile: only 
 touches what the request reads.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from fused_embedding.serving.applied_deltas import (
     DenseVariable,
 )
 from fused_embedding.serving.served_table import ServedTable, is_odd
+from fused_embedding.serving.stored_rows import StoredRows
 
 
 class Generations(AppliedDeltas):
@@ -37,7 +39,7 @@ class Generations(AppliedDeltas):
         places: Sequence[str] | None = None,
     ) -> None:
         described = [
-            DeltaTable(table.name, table.dim, table.rows.dtype, table.seed, place)
+            DeltaTable(table.name, table.dim, table.dtype, table.seed, place, table.coding)
             for table, place in zip(tables, places or [""] * len(tables), strict=True)
         ]
         super().__init__(described, dense)
@@ -53,13 +55,16 @@ class Generations(AppliedDeltas):
 
         Args:
             is_odd: Which of both.
-            given: Tables, variables whose values are read, and handles of variables, by name.
+            given: Tables, variables whose values are read, handles of variables, and variables of
+                stored rows, by name.
         """
         odd = {id(v.handle): (v, o) for v, o in zip(self._dense, self.odd_dense, strict=True)}
 
         def at(value: Any) -> Any:
             if isinstance(value, ServedTable):
                 return value.at(is_odd)
+            if isinstance(value, StoredRows):
+                return dataclasses.replace(value, handle=at(value.handle))
             is_variable = isinstance(value, tf.Variable)
             even_and_odd = odd.get(id(value.handle if is_variable else value))
             if even_and_odd is None or not is_odd:

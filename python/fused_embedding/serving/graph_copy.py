@@ -11,7 +11,8 @@ import tensorflow as tf
 from fused_embedding.ops import raw_ops
 from fused_embedding.ops.path_notes import CHECK
 from fused_embedding.ops.tf_private import function_def_to_graph
-from fused_embedding.serving.stock_ops import STOCK_OPS, UNREAD_INPUTS, Call
+from fused_embedding.serving.looked_up import LookedUp, read_by_row
+from fused_embedding.serving.stock_ops import MATRICES, STOCK_OPS, UNREAD_INPUTS, Call
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 # Loops of TF1, which go back to ops that come before.
@@ -48,7 +49,8 @@ class GraphCopier:
 
         Args:
             given: By the name of a tensor of the graph: the tensor that stands for it, or for the
-                handle of an EmbeddingVariable a table: its `read` gives the rows of keys.
+                handle of an EmbeddingVariable a table: its `read` gives the rows of keys; or for a
+                variable, or its value, a `LookedUp`.
             outputs: Tensors of the graph.
             control_outputs: Operations that have to run as well.
 
@@ -150,14 +152,16 @@ class GraphCopier:
 
         def run_body(*variables: tf.Tensor) -> list[Any]:
             results = self._function(body, all_inputs(variables))
-            return [_available(results[i], op) for i in loops]
+            _keep_whole(op, inputs, results)
+            # In an export that was loaded, the shape of what a handle gathers is not known.
+            return [_with_shape_of(_available(results[i], op), variables_of[i]) for i in loops]
 
-        shapes = [tensor.shape for tensor in self._body(body).inputs]
+        variables_of = self._body(body).inputs
         results = tf.while_loop(
             lambda *variables: self._function(condition, all_inputs(variables))[0],
             run_body,
             [inputs[i] for i in loops],
-            shape_invariants=[shapes[i] for i in loops],
+            shape_invariants=[variables_of[i].shape for i in loops],
             parallel_iterations=op.get_attr("parallel_iterations"),
         )
         return all_inputs(results)
@@ -236,7 +240,8 @@ def _replace(op: tf.Operation, inputs: list[Any]) -> list[Any]:
             f"op {op.name!r} of type {op.type} has no form of stock ops: {what}. Export outputs "
             'that do not depend on it, or pass ops="fused"'
         )
-    named = _by_name(op, op.op_def.input_arg, [_available(value, op) for value in inputs])
+    named = _by_name(op, op.op_def.input_arg, inputs)
+    named = {name: _argument(name, value, op) for name, value in named.items()}
     with tf.name_scope(op.type):
         outputs = build(Call(op, named))
     names = _by_name(op, op.op_def.output_arg, op.outputs)
@@ -248,6 +253,14 @@ def _replace(op: tf.Operation, inputs: list[Any]) -> list[Any]:
         else:
             results.append(outputs.get(name, missing))
     return results
+
+
+def _argument(name: str, value: Any, op: tf.Operation) -> Any:
+    """What stands for an input of an op of this package."""
+    if isinstance(value, list):
+        return [_argument(name, one, op) for one in value]
+    is_read_by_row = name in MATRICES and isinstance(value, LookedUp)
+    return value if is_read_by_row else _available(value, op)
 
 
 def _by_name(op: tf.Operation, arguments: Any, values: Sequence[Any]) -> dict[str, Any]:
@@ -287,10 +300,14 @@ def refuse_placeholder(op: tf.Operation) -> None:
 def _copy_operation(op: tf.Operation, inputs: list[Any]) -> list[Any]:
     """The same op, on no device, without what TensorFlow noted about it."""
     refuse_placeholder(op)
+    first, rest = inputs[:1], [_available(value, op) for value in inputs[1:]]
+    results = read_by_row(op, first + rest)
+    if results is not None:
+        return results
     attrs = {name: attr for name, attr in op.node_def.attr.items() if not name.startswith("_")}
     copied = tf.compat.v1.get_default_graph().create_op(
         op.type,
-        [_available(value, op) for value in inputs],
+        [_available(value, op) for value in first] + rest,
         [tensor.dtype.base_dtype for tensor in op.outputs],
         name=op.name,
         attrs=attrs,
@@ -313,6 +330,8 @@ def _operations_of(results: list[Any]) -> list[tf.Operation]:
 
 
 def _available(value: Any, op: tf.Operation) -> Any:
+    if isinstance(value, LookedUp):
+        return value.whole(op)
     if not isinstance(value, Unavailable):
         return value
     raise NotImplementedError(
@@ -333,6 +352,15 @@ def _function_names(op: tf.Operation) -> Iterable[str]:
     for attr in op.node_def.attr.values():
         yield attr.func.name
         yield from (function.name for function in attr.list.func)
+
+
+def _keep_whole(op: tf.Operation, inputs: list[Any], results: list[Any]) -> None:
+    """Notes matrices that a loop changes, which are then no matrices that are only looked up."""
+    for given, result in zip(inputs, results, strict=True):
+        if result is not given:
+            for value in (given, result):
+                if isinstance(value, LookedUp):
+                    value.whole(op)
 
 
 def _is_loop_variable(value: Any) -> bool:

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from fused_embedding.serving.applied_deltas import TableChanges
 from fused_embedding.serving.first_values import COMPUTED_KINDS, Initializer, first_values
+from fused_embedding.serving.stored_rows import Coding, StoredRows
 
 
 class TableContent(NamedTuple):
@@ -67,26 +68,41 @@ class ServedTable:
         name: Of the EmbeddingVariable.
         seed: Of the EmbeddingVariable.
         dim: Of a row.
+        dtype: Of its numbers.
+        coding: How rows are stored; None: as `[n, dim]` numbers.
         index: Table from key to the row of `rows`, both int64, that even generations read.
         odd_index: The same for odd generations; without keys until there is one.
-        rows: Variable `[n, dim]`. Its first rows, as many as `num_defaults`, are for keys that are
-            not in `index`: key k reads row k mod num_defaults, or where first values are computed
-            one that is not looked at.
+        rows: Variable `[n, dim]`, or `[n, width]` as `coding` says. Its first rows, as many as
+            `num_defaults`, are for keys that are not in `index`: key k reads row k mod
+            num_defaults. Where first values are computed, or there is a `coding`, key k reads row
+            0, which is then replaced.
+        defaults: Variable `[m, dim]` of a table with a `coding`: key k without a row reads row k
+            mod m, in full precision, unless first values are computed.
         free_rows: Variable `[f]` int64: rows that no generation reads, but the one that an index
             still has of before.
         last_keys: Variable `[c]` int64: what the last delta changed, which the other index lacks.
         last_rows: Variable `[c]` int64: their rows, -1: removed.
+
+    Args:
+        content: What lookups read.
+        coding: See above.
+        stored: `[n, width]` rows of the content, as `coding` stores them.
     """
 
-    def __init__(self, content: TableContent) -> None:
-        self.name = content.name
-        self.seed = content.seed
+    def __init__(
+        self, content: TableContent, coding: Coding | None = None, stored: Any = None
+    ) -> None:
+        self.name, self.seed, self.coding = content.name, content.seed, coding
         self._initializer = content.initializer
-        defaults = default_rows(content)
-        self.num_defaults, self.dim = defaults.shape.as_list()
+        first, values = default_rows(content), content.values
+        self.dim, self.dtype = first.shape[1], first.dtype
+        if coding is not None:
+            self.defaults = tf.Variable(first, trainable=False, name=f"{content.name}/defaults")
+            first, values = tf.zeros([1, stored.shape[1]], coding.row_format.dtype), stored
+        self.num_defaults = first.shape[0]
         self.rows = tf.Variable(
-            tf.concat([defaults, content.values], axis=0),
-            shape=[None, self.dim],  # rows may be added later
+            tf.concat([first, values], axis=0),
+            shape=[None, first.shape[1]],  # rows may be added later
             trainable=False,
             name=f"{content.name}/rows",
         )
@@ -101,7 +117,8 @@ class ServedTable:
 
     def resources(self) -> dict[str, Any]:
         """What an export keeps, by attribute."""
-        names = ("index", "odd_index", "rows", "free_rows", "last_keys", "last_rows")
+        names = ["index", "odd_index", "rows", "free_rows", "last_keys", "last_rows"]
+        names += ["defaults"] if self.coding is not None else []
         return {name: getattr(self, name) for name in names}
 
     def at(self, is_odd: bool) -> "ServedTable":
@@ -210,13 +227,22 @@ class ServedTable:
         """
         defaults = tf.math.floormod(keys, tf.constant(self.num_defaults, tf.int64))
         positions = self._read_index.lookup(keys, defaults)
-        rows = tf.gather(self.rows, positions)
-        if self._initializer.kind not in COMPUTED_KINDS:
+        if self.coding is None:
+            rows = tf.gather(self.rows, positions)
+        else:
+            rows = StoredRows(self.rows.handle, self.coding).gather(positions)
+        if self.coding is None and self._initializer.kind not in COMPUTED_KINDS:
             return rows
         unknown = tf.where(positions < self.num_defaults)
         unknown_keys = tf.gather(keys, unknown[:, 0])
-        first = first_values(self._initializer, unknown_keys, self.dim, self.rows.dtype)
-        return tf.tensor_scatter_nd_update(rows, unknown, first)
+        return tf.tensor_scatter_nd_update(rows, unknown, self._first_values(unknown_keys))
+
+    def _first_values(self, keys: tf.Tensor) -> tf.Tensor:
+        """`[n, dim]`: what keys without a row read that is not in `rows`."""
+        if self._initializer.kind in COMPUTED_KINDS:
+            return first_values(self._initializer, keys, self.dim, self.dtype)
+        num_defaults = tf.constant(self.defaults.shape[0], tf.int64)
+        return tf.gather(self.defaults, tf.math.floormod(keys, num_defaults))
 
 
 def _new_index(name: str) -> Any:

@@ -6,11 +6,14 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from fused_embedding.lookup.stock_parts import Combining, Pairs, flat_rows, is_valid, partitioned
+from fused_embedding.serving.looked_up import LookedUp
 from fused_embedding.serving.served_table import ServedTable
 from fused_embedding.serving.stock_keys import column_keys
 
 # Inputs that say how often and when keys occur, which only training counts.
 UNREAD_INPUTS = ("counts", "step")
+# Inputs that are matrices, or handles of them, of which rows are read.
+MATRICES = ("params", "resource", "resources", "tables")
 
 
 class Call(NamedTuple):
@@ -19,7 +22,8 @@ class Call(NamedTuple):
     Attributes:
         op: The operation, of the graph that is exported.
         inputs: Its inputs by name, but for `UNREAD_INPUTS`: a tensor, or a `ServedTable` for the
-            handle of an EmbeddingVariable, or for an input that is a list a list of them.
+            handle of an EmbeddingVariable, or for one of `MATRICES` a `LookedUp`, or for an input
+            that is a list a list of them.
     """
 
     op: tf.Operation
@@ -48,10 +52,18 @@ def _num_rows(dense_shape: tf.Tensor) -> tf.Tensor:
 
 
 def _gather(call: Call) -> dict[str, Any]:
-    return {"rows": flat_rows(tf.gather(call.inputs["params"], call.inputs["ids"]))}
+    return {"rows": _gather_from_matrix(call.inputs["params"], call.inputs["ids"])}
 
 
-def _gather_from_variable(handle: tf.Tensor, ids: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+def _gather_from_matrix(matrix: Any, ids: tf.Tensor) -> tf.Tensor:
+    if isinstance(matrix, LookedUp):
+        return matrix.gather(ids)
+    return flat_rows(tf.gather(matrix, ids))
+
+
+def _gather_from_variable(handle: Any, ids: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    if isinstance(handle, LookedUp):
+        return handle.gather(ids)
     return flat_rows(tf.raw_ops.ResourceGather(resource=handle, indices=ids, dtype=dtype))
 
 
@@ -217,7 +229,7 @@ def _row_ids(indices: tf.Tensor, nnz: tf.Tensor) -> tf.Tensor:
 
 def _group_of_tensors(call: Call) -> dict[str, Any]:
     def reader(table: tf.Tensor) -> Callable[[tf.Tensor], tf.Tensor]:
-        return lambda ids: flat_rows(tf.gather(table, ids))
+        return lambda ids: _gather_from_matrix(table, ids)
 
     return _group(call, [reader(table) for table in call.inputs["tables"]])
 
