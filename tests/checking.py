@@ -99,12 +99,12 @@ def densify(grad, num_rows):
     return dense
 
 
-def executed_ops(session, fetches):
+def executed_ops(session, fetches, feeds=None):
     """How often each type of op ran for `fetches` in a session of TF1."""
     tf1 = tf.compat.v1
     options = tf1.RunOptions(trace_level=tf1.RunOptions.FULL_TRACE)
     metadata = tf1.RunMetadata()
-    session.run(fetches, options=options, run_metadata=metadata)
+    session.run(fetches, feeds, options=options, run_metadata=metadata)
     nodes = [n for device in metadata.step_stats.dev_stats for n in device.node_stats]
     labels = [node.timeline_label for node in nodes if " = " in node.timeline_label]
     return collections.Counter(label.split(" = ")[1].split("(")[0] for label in labels)

@@ -164,9 +164,6 @@ ABSENT = {
     "tf.train.mark_target_node([1])": r"tf\.train\.mark_target_node ",
     "tf.stream(0)": r"tf\.stream .* leave the line out",
     "tf.ExecutorPolicy.USE_INLINE_EXECUTOR": r"tf\.ExecutorPolicy .* leave the line out",
-    "tf.get_multihash_variable('v', [[2, 2], [2, 2]])": "get_multihash_variable .* two tables",
-    "tf.get_dynamic_dimension_embedding_variable('v', 2, 3)": "dynamic_dimension.* of one dim",
-    "tf.feature_column.categorical_column_with_adaptive_embedding('c', 9)": "use .*CounterFilter",
     "tf.data.KafkaDataset(topics=['t'])": r"tf\.data\.KafkaDataset .* tfio",
     "tf.config.experimental.enable_distributed_strategy(strategy='collective')": "leave the stra",
     "tf.variable_scope('a').keep_weights(dtype=tf.float32)": "keep_weights .* cast the inputs",
@@ -176,7 +173,6 @@ ABSENT = {
     "parquet_dataset_ops.ParquetDataset('f', batch_size=2)": "ParquetDataset .* pyarrow",
     "parquet_dataset_ops.DataFrame.Field('A', tf.int64)": "DataFrame .* pyarrow",
     "CollectiveStrategy()": "CollectiveStrategy .* parameter servers",
-    "fc2.categorical_column_with_multihash('c', dims=(2, 2))": "with_multihash .* two tables",
     "tf.StorageOption(storage_type=config_pb2.StorageType.HBM_DRAM)": "HBM_DRAM was given",
     "tf.StorageOption(storage_type=config_pb2.StorageType.DRAM_PMEM)": "DRAM_PMEM was given",
 }
@@ -185,7 +181,6 @@ import tensorflow as tf
 from tensorflow.core.framework.embedding import config_pb2
 from tensorflow.python.data.experimental.ops import parquet_dataset_ops
 from tensorflow.python.distribute.group_embedding_collective_strategy import CollectiveStrategy
-from tensorflow.python.feature_column import feature_column_v2 as fc2
 from tensorflow.python.ops import work_queue
 """
 
