@@ -44,7 +44,7 @@ def test_answers_without_tensorflow(arguments, status, message):
     assert message in "\n".join([*output, result.stderr])
     seconds, has_tensorflow, has_absl = json.loads(took)
     assert (has_tensorflow, has_absl) == (False, False)
-    assert seconds < 0.5
+    assert seconds < 2  # TensorFlow alone takes longer
 
 
 def test_every_command_is_a_module():

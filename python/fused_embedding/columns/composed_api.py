@@ -144,6 +144,5 @@ def categorical_column_with_adaptive_embedding(
     'user_embedding'
     """
     size = as_integer(f"hash_bucket_size of {key!r}", hash_bucket_size)
-    return AdaptiveCategoricalColumn(
-        *categorical_column_with_embedding(key, dtype, partition_num, ev_option), size
-    )
+    of_table = categorical_column_with_embedding(key, dtype, partition_num, ev_option)
+    return AdaptiveCategoricalColumn(*of_table, size)  # type: ignore[call-arg]

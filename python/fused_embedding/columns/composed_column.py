@@ -48,11 +48,10 @@ class MultiHashCategoricalColumn(_MultiHashFields, TableCategoricalColumn):
         Raises:
             ValueError: If it does not suit the operation.
         """
-        is_one = isinstance(dimension, int | np.integer)
-        pair = (dimension, dimension) if is_one else tuple(dimension or ())
         is_concat = self.operation == "concat"
-        is_valid = len(pair) == 2 and min(pair) > 0 and (is_concat or pair[0] == pair[1])
-        if not is_valid or (is_one and is_concat):
+        wanted_shapes = [(2,)] if is_concat else [(), (2,)]
+        pair = np.broadcast_to(dimension, 2) if np.shape(dimension) in wanted_shapes else [0, 0]
+        if min(pair) < 1 or (not is_concat and pair[0] != pair[1]):
             wanted = "(d_q, d_r)" if is_concat else "a number, or two equal ones,"
             raise ValueError(
                 f"dimension of column {self.key!r}, whose operation is {self.operation!r}, must be "
@@ -94,7 +93,10 @@ class MultiHashCategoricalColumn(_MultiHashFields, TableCategoricalColumn):
 
 
 @serialization.register_feature_column
-class AdaptiveCategoricalColumn(_AdaptiveFields, EmbeddingVariableCategoricalColumn):
+class AdaptiveCategoricalColumn(  # type: ignore[misc]
+    _AdaptiveFields,  # its fields, not those of the next class
+    EmbeddingVariableCategoricalColumn,
+):
     """See `fused_embedding.feature_column.categorical_column_with_adaptive_embedding`."""
 
     is_shareable = False

@@ -225,12 +225,7 @@ def make_shared(
     categorical_columns = list(categorical_columns)
     tables = [categorical_column_of_table(column) for column in categorical_columns]
     first = tables[0]
-    for table in tables:
-        if isinstance(table, TableCategoricalColumn) and not table.is_shareable:
-            raise ValueError(
-                f"{table.name!r} was given to shared columns, but its table has parts of its own; "
-                "give each column an embedding_column"
-            )
+    _check_shareable(tables)
     for table in tables[1:]:
         if first is None or table is None or first._replace(key=table.key) != table:
             raise ValueError(
@@ -251,6 +246,15 @@ def make_shared(
             column = column._replace(shared_embedding_column_creator=shared)
         columns.append(with_table(column, initializer, do_fusion))
     return columns
+
+
+def _check_shareable(tables: list[Any]) -> None:
+    for table in tables:
+        if isinstance(table, TableCategoricalColumn) and not table.is_shareable:
+            raise ValueError(
+                f"{table.name!r} was given to shared columns, but its table has parts of its own; "
+                "give each column an embedding_column"
+            )
 
 
 def _with_buckets(column: Any) -> Any:

@@ -94,7 +94,7 @@ def _admit_group(members: Sequence[_PartArrivals]) -> list[Admitted]:
     """Runs the op for columns of tables on one device."""
     arrivals = [member.arrivals for member in members]
     by_table = {id(member.part): member for member in members}
-    numbers = {table: i for i, table in enumerate(by_table)}
+    numbers = dict(zip(by_table, range(len(by_table)), strict=True))
     tables = [member.part for member in by_table.values()]
     for table in tables:
         table.tell_of_lookup(table.inserts)
