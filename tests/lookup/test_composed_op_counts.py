@@ -16,7 +16,7 @@ def blocks(i, **options):
 
 
 FILTER = fe.EmbeddingVariableOption(filter_option=fe.CounterFilter(filter_freq=3))
-# The most that are executed today, of TensorFlow 2.21; others fold other constants.
+# The most that are executed today.
 KINDS = {
     "tables": (lambda i: tf1.get_variable(f"t{i}", [100, 8], use_resource=True), 93),
     "multi-hash": (lambda i: fe.get_multihash_variable(f"t{i}", [[10 + i, 8]] * 2), 177),
@@ -30,6 +30,10 @@ KINDS = {
 }
 
 
+@pytest.mark.skipif(
+    not tf.__version__.startswith("2.21"),
+    reason="other versions of TensorFlow fold other constants",
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_ops_of_a_training_step(kind):
     make, most = KINDS[kind]
@@ -50,4 +54,4 @@ def test_ops_of_a_training_step(kind):
         feeds |= {v: rng.integers(0, 90, 16) for v in values}
         feeds |= {n: rng.integers(0, 3, 16) for n in numbers or ()}
         num_ops = sum(executed_ops(session, train, feeds).values())
-    assert num_ops <= most + 10 * (not tf.__version__.startswith("2.21"))
+    assert num_ops <= most
