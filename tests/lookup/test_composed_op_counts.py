@@ -32,7 +32,7 @@ KINDS = {
 
 @pytest.mark.skipif(
     not tf.__version__.startswith("2.21"),
-    reason="other versions of TensorFlow fold other constants",
+    reason="others fold other constants",
 )
 @pytest.mark.parametrize("kind", KINDS)
 def test_ops_of_a_training_step(kind):
