@@ -120,7 +120,7 @@ def with_own_rows(ids: SparseIds, is_own: tf.Tensor) -> SparseIds:
     data = [f"{ids.name}: its mask has", num_flags, "entries for", num_ids, f"ids{rule}"]
     check = tf.raw_ops.Assert(condition=tf.equal(num_ids, num_flags), data=data)
     with tf.control_dependencies([check]):
-        return ids._replace(is_own=tf.identity(is_own))
+        return ids._replace(values=tf.identity(ids.values), is_own=tf.identity(is_own))
 
 
 def as_blocknums(blocknums: Any, num_ids: tf.TensorShape) -> tf.Tensor:
