@@ -1,6 +1,7 @@
 """Multi-hash columns beside graphs of stock ops on the rows of each id."""
 
 import contextlib
+import doctest
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import tensorflow as tf
 import fused_embedding as fe
 from cases import columns as cases
 from checking import assert_close, sparse
+from fused_embedding.columns import composed_api
 
 tf1 = tf.compat.v1
 FC = fe.feature_column
@@ -332,3 +334,8 @@ def test_what_such_columns_do_not_have(make, message):
 def test_a_column_survives_its_config():
     column = CATEGORICAL("u", (3, 4), operation="add", partition_num=2)
     assert type(column).from_config(column.get_config()) == column
+
+
+def test_examples_of_the_docstrings():
+    results = doctest.testmod(composed_api, extraglobs={"fe": fe})
+    assert (results.attempted, results.failed) == (5, 0)
