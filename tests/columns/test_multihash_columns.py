@@ -57,6 +57,13 @@ def ours_layer(make_layer, operation, sp_weights, do_fusion=None, **how):
     return make_layer(features, [column])
 
 
+def adagrad(output, variables):
+    """Dense gradients, and a step."""
+    optimizer = tf1.train.AdagradOptimizer(0.1)
+    pairs = optimizer.compute_gradients(cases.weighted_sum(output**2), variables)
+    return [tf.convert_to_tensor(grad) for grad, _ in pairs], optimizer.apply_gradients(pairs)
+
+
 @pytest.mark.parametrize(
     ("operation", "combiner", "is_weighted", "max_norm"),
     [
@@ -80,12 +87,8 @@ def test_columns_train_as_stock_ops(operation, combiner, is_weighted, max_norm):
         values = values_of(operation)
         dense = [tf1.get_variable(f"dense{i}", initializer=v) for i, v in enumerate(values)]
         stock = stock_layer(dense, operation, sp_weights, **how)
-        grads, steps = [], []
-        for output, variables in ((ours, parts), (stock, dense)):
-            optimizer = tf1.train.AdagradOptimizer(0.1, name=f"Adagrad{len(steps)}")
-            pairs = optimizer.compute_gradients(cases.weighted_sum(output**2), variables)
-            grads.append([tf.convert_to_tensor(grad) for grad, _ in pairs])
-            steps.append(optimizer.apply_gradients(pairs))
+        made = [adagrad(output, of) for output, of in ((ours, parts), (stock, dense))]
+        grads, steps = zip(*made, strict=True)
         session.run(tf1.global_variables_initializer())
         session.run([part.assign(v) for part, v in zip(parts, values, strict=True)])
         for _ in range(5):
