@@ -248,6 +248,28 @@ def test_rows_are_numbered_as_deeprec_numbers_them():
     assert len(set(map(tuple, by_deeprec))) == 6
 
 
+@pytest.mark.parametrize("operation", ["concat", "add", "mult"])
+def test_parts_are_joined_after_they_are_combined(operation):
+    """By stock's lookups of each part, with the weights for both and max_norm for each."""
+    how = {"combiner": "mean", "max_norm": 0.8}
+    with fe.compat.deeprec.install(), tf.Graph().as_default(), tf1.Session() as session:
+        columns = tf1.feature_column
+        user = columns.categorical_column_with_multihash("user", (5, 4), operation=operation)
+        operation = user.operation
+        weighted = tf.feature_column.weighted_categorical_column(user, "weights")
+        column = columns.embedding_column(weighted, dimension=ROW_DIMS[operation], **how)
+        features = {"user": batch(), "weights": batch(WEIGHTS)}
+        output = columns.input_layer(features, [column])
+        parts = tf1.trainable_variables()
+        pooled = [
+            tf.nn.safe_embedding_lookup_sparse(part, batch(rows), batch(WEIGHTS), **how)
+            for part, rows in zip(parts, (VALUES // 5, VALUES % 4), strict=True)
+        ]
+        want = joined(*pooled, operation)
+        session.run(tf1.global_variables_initializer())
+        assert_close(*session.run([output, want]), 64)
+
+
 def test_products_are_of_each_id_in_fe_and_of_pooled_parts_in_deeprec():
     def value(make):
         with tf.Graph().as_default(), tf1.Session() as session:
