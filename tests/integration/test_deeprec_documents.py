@@ -38,7 +38,7 @@ def printed_by(program):
 def stock_losses(ids, optimizer, dim=3, combine=lambda rows: rows):
     """Three losses `2 sum(combine(rows))` of a dense variable of ones."""
     with tf.Graph().as_default(), tf1.Session() as session:
-        table = tf1.get_variable("table", [9, dim], initializer=tf1.ones_initializer())
+        table = tf1.get_variable("table", [10, dim], initializer=tf1.ones_initializer())
         loss = 2.0 * tf.reduce_sum(combine(tf1.nn.embedding_lookup(table, ids)))
         step = optimizer().minimize(loss)
         session.run(tf1.global_variables_initializer())
@@ -98,6 +98,50 @@ def test_deeprecs_optimizers_train_ordinary_variables():
     losses = printed_by("optimizers")
     assert losses[0] == 192.0
     assert all(after < before for before, after in itertools.pairwise(losses))
+
+
+def test_a_multihash_variable_and_column_are_trained():
+    """The variable's rows are used twice each; the column has DeepRec's row numbers."""
+    *losses, names, quotients = printed_by("multihash")
+    # Q = ids // 5 is 0 but for id 5; R = ids % 3.
+    want = stock_losses_of_rows([[0, 0, 0, 0, 1], [1, 2, 0, 1, 2]], [5, 3])
+    np.testing.assert_allclose([of_column for _, of_column in losses], want, rtol=1e-6)
+    row = 1 - 0.1 * 4 / np.sqrt(0.1 + 16)
+    np.testing.assert_allclose([loss for loss, _ in losses[:2]], [32, 32 * row], rtol=1e-6)
+    assert names == [
+        "input_layer/col_emb_embedding/embedding_weights_q",
+        "input_layer/col_emb_embedding/embedding_weights_r",
+        "var-dist/multhash_Q",
+        "var-dist/multhash_R",
+    ]
+    assert np.shape(quotients) == (2, 2)
+
+
+def stock_losses_of_rows(ids, num_rows):
+    """Three losses of the product of rows of two variables of ones."""
+    with tf.Graph().as_default(), tf1.Session() as session:
+        parts = [tf1.get_variable(f"p{n}", initializer=tf.ones([n, 3])) for n in num_rows]
+        loss = tf.reduce_sum(tf.gather(parts[0], ids[0]) * tf.gather(parts[1], ids[1]))
+        step = tf1.train.AdagradOptimizer(0.1).minimize(loss)
+        session.run(tf1.global_variables_initializer())
+        return [session.run([loss, step])[0] for _ in range(3)]
+
+
+def test_a_variable_of_dynamic_dimension_is_trained():
+    sums, *losses, sizes, names = printed_by("dynamic_dimension")
+    assert sums == [24, 6, 24, 18, 6]
+    assert losses[2] < losses[1] < losses[0] == 2 * sum(sums)
+    assert sizes == [5, 3, 3, 2]
+    assert names == [24, 4, "var_dist/block0"]
+
+
+def test_an_adaptive_column_is_trained():
+    """Rows that ids only start from stay as they are."""
+    *losses, changed, keys, names = printed_by("adaptive")
+    np.testing.assert_allclose(losses, stock_losses(range(10), ftrl, dim=16), rtol=1e-6)
+    assert changed == [43, 59, 85, 87, 88]
+    assert keys == [0, 1, 3, 5, 8]
+    assert names == [f"input_layer/col_emb_embedding/{n}_weights" for n in ("hash", "ev")]
 
 
 def is_full(folder, step):
@@ -200,6 +244,9 @@ def test_a_feature_that_is_absent_is_named(expression):
         "import tensorflow.contrib.rnn": r"tensorflow\.contrib\.rnn was .* use tf\.nn\.rnn_cell",
         "from tensorflow.contrib import slim": r"tensorflow\.contrib\.slim was asked for",
         "from tensorflow.contrib.layers import fully_connected": r"use tf\.layers\.dense",
+        "from tensorflow.contrib.layers import sparse_column_with_dynamic_dimension_embedding": (
+            r"use tf\.nn\.embedding_lookup_sparse with blocknums"
+        ),
         "from tensorflow.contrib.layers import xavier_initializer": "use tf.glorot_uniform_init",
     }.items(),
 )

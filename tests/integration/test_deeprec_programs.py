@@ -1,6 +1,7 @@
 import ast
 import contextlib
 import doctest
+import functools
 import importlib
 import re
 import sys
@@ -254,6 +255,72 @@ def test_lookups_of_tf_nn_take_tables_while_installed():
         for got in session.run(sums):
             np.testing.assert_array_equal(got, [[2.0, 2.0], [1.0, 1.0]])
         assert session.run(table.total_count()) == 3
+
+
+def test_tables_of_several_parts_while_installed():
+    """../shared/reference/compressed_tables.md, 1.3 and 2.4, under DeepRec's names."""
+    ones = tf1.ones_initializer()
+    ids = tf.SparseTensor([[0, 0], [0, 1]], tf.constant([7, 9], tf.int64), [1, 2])
+    with fe.compat.install():
+        blocks = tf1.get_dynamic_dimension_embedding_variable("d", 2, 2, initializer=ones)
+        rows = tf1.nn.embedding_lookup(blocks, [[7, 9], [7, 5]], blocknums=[[2, 1], [2, 0]])
+        assert rows.numpy().tolist() == [[[1] * 4, [1, 1, 0, 0]], [[1] * 4, [0] * 4]]
+        for combiner, want in (("mean", [1, 1, 0.5, 0.5]), ("sum", [2, 2, 1, 1])):
+            lookup = functools.partial(tf1.nn.embedding_lookup_sparse, blocks, ids, None)
+            assert lookup(combiner=combiner, blocknums=[2, 1]).numpy().tolist() == [want]
+        with pytest.raises(ValueError, match="blocknums must be valid for dynamic embedding"):
+            tf1.nn.embedding_lookup(blocks, [7])
+        with pytest.raises(ValueError, match="has no blocks"):
+            tf1.nn.embedding_lookup(tf.Variable([[1.0]]), [0], blocknums=[1])
+        table = tf1.get_multihash_variable("m", [[5, 1], [3, 1]], operation="mult", dtype=float)
+        assert (table.divisor, table.modulus, table.operation) == (5, 3, "mul")
+        [row] = tf1.nn.safe_embedding_lookup_sparse(table, ids, combiner="sum")
+        q, r = (part[:, 0] for part in table.val_list)
+        np.testing.assert_allclose(row, [q[1] * r[1] + q[1] * r[0]], rtol=1e-6)
+    for name in ("get_multihash_variable", "get_dynamic_dimension_embedding_variable"):
+        assert not hasattr(tf1, name)
+
+
+VARIABLE_MODULE = "tensorflow.python.ops.variable_scope"
+COLUMN_MODULE = "tensorflow.python.feature_column.feature_column_v2"
+
+
+@pytest.mark.parametrize("kind", ["multihash", "adaptive_embedding"])
+def test_modules_of_tensorflow_have_the_columns(kind):
+    name = f"categorical_column_with_{kind}"
+    module = importlib.import_module(COLUMN_MODULE)
+    with fe.compat.install():
+        assert getattr(module, name) is getattr(tf1.feature_column, name)
+        variables = importlib.import_module(VARIABLE_MODULE)
+        assert variables.get_multihash_variable is tf1.get_multihash_variable
+    assert not hasattr(module, name)
+
+
+def refused(argument):
+    return pytest.raises(NotImplementedError, match=f"{argument} was given")
+
+
+@pytest.mark.parametrize(
+    "argument",
+    ["regularizer", "init_data_source", "steps_to_live_l2reg", "l2reg_theta", "storage_type"],
+)
+def test_arguments_of_dynamic_dimensions_that_are_refused(argument):
+    with fe.compat.install(), refused(argument):
+        tf1.get_dynamic_dimension_embedding_variable("d", 2, 2, **{argument: 1})
+
+
+def test_blocks_have_steps_to_live():
+    with fe.compat.install():
+        table = tf1.get_dynamic_dimension_embedding_variable(
+            "d", 2, 2, steps_to_live=9, ht_partition_num=10
+        )
+    assert [block.steps_to_live for block in table.blocks] == [9, 9]
+
+
+@pytest.mark.parametrize("argument", ["regularizer", "constraint", "custom_getter"])
+def test_arguments_of_multihash_variables_that_are_refused(argument):
+    with fe.compat.install(), refused(argument):
+        tf1.get_multihash_variable("m", [[2, 2], [2, 2]], **{argument: tf.identity})
 
 
 @pytest.mark.parametrize("argument", ["regularizer", "constraint", "custom_getter"])

@@ -49,15 +49,13 @@ class MultiHashCategoricalColumn(_MultiHashFields, TableCategoricalColumn):
             ValueError: If it does not suit the operation.
         """
         is_concat = self.operation == "concat"
-        wanted_shapes = [(2,)] if is_concat else [(), (2,)]
-        pair = np.broadcast_to(dimension, 2) if np.shape(dimension) in wanted_shapes else [0, 0]
-        if min(pair) < 1 or (not is_concat and pair[0] != pair[1]):
+        row_dims = _row_dims(dimension, is_concat=is_concat)
+        if row_dims is None:
             wanted = "(d_q, d_r)" if is_concat else "a number, or two equal ones,"
             raise ValueError(
                 f"dimension of column {self.key!r}, whose operation is {self.operation!r}, must be "
                 f"{wanted} > 0, got {dimension!r}"
             )
-        row_dims = (int(pair[0]), int(pair[1]))
         return self._replace(row_dims=row_dims), sum(row_dims) if is_concat else row_dims[0]
 
     def make_table(self, name: str, dim: int, **arguments: Any) -> Any:
@@ -90,6 +88,17 @@ class MultiHashCategoricalColumn(_MultiHashFields, TableCategoricalColumn):
         """The column of `get_config`."""
         pairs = {k: tuple(v) if isinstance(v, list) else v for k, v in config.items()}
         return cls(**{**pairs, "dtype": tf.as_dtype(config["dtype"])})
+
+
+def _row_dims(dimension: Any, *, is_concat: bool) -> tuple[int, int] | None:
+    """The lengths of the rows of two parts; None where `dimension` does not say them."""
+    dims = np.asarray(dimension)
+    if dims.shape == () and not is_concat:
+        dims = np.repeat(dims, 2)
+    is_pair = dims.shape == (2,) and np.issubdtype(dims.dtype, np.integer) and dims.min() > 0
+    if not is_pair or (dims[0] != dims[1] and not is_concat):
+        return None
+    return int(dims[0]), int(dims[1])
 
 
 @serialization.register_feature_column

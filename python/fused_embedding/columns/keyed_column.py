@@ -105,10 +105,10 @@ class TableCategoricalColumn(fc_v2.HashedCategoricalColumn):
     def num_buckets(self) -> int:
         """Refused: there is no such number."""
         raise NotImplementedError(
-            f"the number of buckets of column {self.key!r} was asked for, but an EmbeddingVariable "
-            "has none; pass the column to embedding_column, shared_embedding_columns or "
-            "shared_embeddings of fe.feature_column, not to those of tf.feature_column, an "
-            "indicator column or a linear model"
+            f"the number of buckets of column {self.key!r} was asked for, but its table has none; "
+            "pass the column to embedding_column, shared_embedding_columns or shared_embeddings of "
+            "fe.feature_column, not to those of tf.feature_column, an indicator column or a linear "
+            "model"
         )
 
 
@@ -192,9 +192,10 @@ def with_table(column: Any, initializer: Any, do_fusion: Any) -> Any:
     checkpoint = column.ckpt_to_load_from if creator is None else creator._ckpt_to_load_from
     if checkpoint is not None:
         raise NotImplementedError(
-            f"ckpt_to_load_from = {checkpoint!r} was given, but an EmbeddingVariable cannot start "
-            "from the dense variable of a checkpoint; restore it with a Saver, upsert the rows, or "
-            "give its categorical column an ev_option with a CheckpointOption"
+            f"ckpt_to_load_from = {checkpoint!r} was given, but the table of {column.name!r} "
+            "cannot start from the dense variable of a checkpoint; restore it with a Saver. Rows "
+            "of an EmbeddingVariable can also be upserted, or come from an ev_option with a "
+            "CheckpointOption"
         )
     if creator is None:
         return column._replace(initializer=initializer)

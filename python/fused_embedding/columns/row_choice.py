@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from fused_embedding.lookup.feature_ids import FeatureIds, KeyRule
+from fused_embedding.lookup.ids import SparseIds, with_own_rows
 
 _masks: contextvars.ContextVar[Mapping[str, Any] | None] = contextvars.ContextVar(
     "masks", default=None
@@ -75,7 +76,9 @@ def with_row_choice(ids: Any, column: Any, table: Any) -> Any:
     key = categorical.key
     mask = (_masks.get() or {}).get(key)
     if mask is not None:
-        ids = ids._replace(is_own=_as_flags(mask, key))
+        flags = _as_flags(mask, key)
+        is_made = isinstance(ids, SparseIds)
+        ids = with_own_rows(ids, flags) if is_made else ids._replace(is_own=flags)
     if categorical.dtype != tf.string:
         return ids
     if not isinstance(ids, FeatureIds):

@@ -10,10 +10,10 @@ from typing import Any
 import tensorflow as tf
 
 from fused_embedding.columns.composed_api import multihash_column
-from fused_embedding.lookup.ids import as_sparse_ids
+from fused_embedding.lookup.ids import as_sparse_ids, with_own_rows
 from fused_embedding.lookup.options import make_options
 from fused_embedding.lookup.run import BEST, run_lookup
-from fused_embedding.lookup.stock_signatures import rows_of_composed
+from fused_embedding.lookup.stock_signatures import as_one_table, rows_of_composed
 from fused_embedding.lookup.tables import as_shards, with_blocknums
 from fused_embedding.variable import dynamic_dimension, multihash
 from fused_embedding.variable.adaptive import AdaptiveEmbeddingVariable
@@ -100,7 +100,7 @@ def get_multihash_variable(
         dims,
         complementary_strategy,
         "mul" if operation == "mult" else operation,
-        tf.float32 if dtype is float else dtype,
+        dtype,
         initializer,
         trainable is not False,
         collections,
@@ -342,8 +342,9 @@ def adaptive_embedding_lookup_sparse(
             ids.values, tf.where(is_own), tf.cast(hash_ev_ids, tf.int64)
         )
         [hash_weights] = hash_params if isinstance(hash_params, list | tuple) else [hash_params]
-        table = AdaptiveEmbeddingVariable("", hash_weights, ev_params, hash_weights.shape[0])
-        ids = ids._replace(is_own=is_own, shared_ids=shared)
+        ev_weights = as_one_table(ev_params)
+        table = AdaptiveEmbeddingVariable("", hash_weights, ev_weights, hash_weights.shape[0])
+        ids = with_own_rows(ids, is_own)._replace(shared_ids=shared)
         return run_lookup(BEST, as_shards(table, "params"), ids, options)
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 import tensorflow as tf
 
-from fused_embedding.lookup.ids import SparseIds
+from fused_embedding.lookup.ids import SparseIds, with_own_rows
 from fused_embedding.ops import raw_ops
 from fused_embedding.ops.placement import device_of_op
 from fused_embedding.ops.tf_private import control_flow_context
@@ -198,8 +198,9 @@ def make_ids(columns: Sequence[FeatureIds]) -> list[SparseIds]:
     for column, identity in zip(columns, identities, strict=True):
         keys, place, _ = made[identity]
         leading = (column.leading_shape, column.static_leading_shape)
-        made_ids = SparseIds(keys, *place, column.weights, *leading, name=column.name)
-        ids.append(made_ids._replace(is_own=column.is_own))
+        of_column = SparseIds(keys, *place, column.weights, *leading, name=column.name)
+        is_own = column.is_own
+        ids.append(of_column if is_own is None else with_own_rows(of_column, is_own))
     return ids
 
 

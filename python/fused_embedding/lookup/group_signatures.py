@@ -67,8 +67,8 @@ def group_embedding_lookup_sparse(
 
     Args:
         params: Table of each column, `[num_ids, dim]`, float32, float64, float16 or bfloat16: a
-            tensor, a tf.Variable, an EmbeddingVariable, or its shards as a list,
-            PartitionedVariable or ShardedVariable.
+            tensor, a tf.Variable, an EmbeddingVariable, a table of several parts, or its shards as
+            a list, PartitionedVariable or ShardedVariable.
         sp_ids: Ids of each column, int32 or int64: a SparseTensor of rank 2 or more, or a
             RaggedTensor of rank 2. Ids < 0 are invalid.
         combiners: "sum", "mean" or "sqrtn" for each column.
@@ -173,24 +173,29 @@ def group_embedding_lookup(
     ids: Sequence[Any],
     partition_strategy: str = "mod",
     name: str | None = None,
+    *,
+    blocknums: Sequence[Any] | None = None,
 ) -> list[tf.Tensor]:
     """Looks up several columns of dense ids in one op, and computes their gradients in one op.
 
     Args:
         params: Table of each column, `[num_ids, dim]`, float32, float64, float16 or bfloat16: a
-            tensor, a tf.Variable, an EmbeddingVariable, or its shards as a list,
-            PartitionedVariable or ShardedVariable.
+            tensor, a tf.Variable, an EmbeddingVariable, a table of several parts, or its shards as
+            a list, PartitionedVariable or ShardedVariable.
         ids: int32 or int64 ids of each column, a tensor of any shape.
         partition_strategy: How ids are assigned to shards, for all columns: "div", "mod", "mod_ev"
             or "hash".
         name: Name of the ops.
+        blocknums: Of each column whose table has blocks, how many of them each id reads: integers
+            with the shape of its ids. None: the table decides, or has no blocks.
 
     Returns:
         A list of the embeddings of each column, `[..., dim]`: the shape of its ids, then the shape
         of a row.
 
     Raises:
-        ValueError: If the lengths of `ids` and `params` differ, or for an unknown strategy.
+        ValueError: If the lengths of `ids` and `params` differ, for an unknown strategy, for
+            blocknums of a table without blocks, and a table that needs them.
         TypeError: For dtypes that are not supported.
         tf.errors.InvalidArgumentError: For ids outside the table, negative ids included.
 
@@ -205,14 +210,12 @@ def group_embedding_lookup(
     options: LookupOptions = make_options(
         "sum", None, None, partition_strategy=partition_strategy, prune=False, fill_empty_row=False
     )
+    others = {"ids": ids, "blocknums": blocknums}
+    lists = [_for_each(of_all, argument, len(params)) for argument, of_all in others.items()]
     with tf.compat.v1.name_scope(name, "group_embedding_lookup"):
-        return run_group(
-            [
-                Column(
-                    as_shards(table, f"params[{i}]"), as_dense_ids(of_column, f"ids[{i}]"), options
-                )
-                for i, (table, of_column) in enumerate(
-                    zip(params, _for_each(ids, "ids", len(params)), strict=True)
-                )
-            ]
-        )
+        columns = []
+        for i, (table, of_column, numbers) in enumerate(zip(params, *lists, strict=True)):
+            shards = as_shards(table, f"params[{i}]")
+            dense = with_blocknums(as_dense_ids(of_column, f"ids[{i}]"), numbers, shards)
+            columns.append(Column(shards, dense, options))
+        return run_group(columns)

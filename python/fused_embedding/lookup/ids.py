@@ -96,11 +96,39 @@ def weight_values(weights: Any, num_ids: tf.TensorShape) -> tf.Tensor | None:
     return values
 
 
+def with_own_rows(ids: SparseIds, is_own: tf.Tensor) -> SparseIds:
+    """The ids of an adaptive table, some of which may have rows of their own.
+
+    Args:
+        ids: The batch.
+        is_own: `[nnz]` bool: which of them.
+
+    Returns:
+        The ids.
+
+    Raises:
+        ValueError: If there are not as many flags as ids.
+        tf.errors.InvalidArgumentError: The same, where the numbers are not known before.
+    """
+    num_ids, num_flags = ids.values.shape[0], is_own.shape[0]
+    if num_ids == num_flags is not None:
+        return ids._replace(is_own=is_own)
+    rule = "; the mask of an adaptive table has one entry for each id"
+    if None not in (num_ids, num_flags):
+        raise ValueError(f"{ids.name}: its mask has {num_flags} entries for {num_ids} ids{rule}")
+    num_ids, num_flags = tf.size(ids.values), tf.size(is_own)
+    data = [f"{ids.name}: its mask has", num_flags, "entries for", num_ids, f"ids{rule}"]
+    check = tf.raw_ops.Assert(condition=tf.equal(num_ids, num_flags), data=data)
+    with tf.control_dependencies([check]):
+        return ids._replace(values=tf.identity(ids.values), is_own=tf.identity(is_own))
+
+
 def as_blocknums(blocknums: Any, num_ids: tf.TensorShape) -> tf.Tensor:
     """How many blocks each id reads, as a vector.
 
     Args:
-        blocknums: `[nnz]` integers, or a SparseTensor or RaggedTensor like that of the ids.
+        blocknums: `[nnz]` integers, those of dense ids in their shape, or a SparseTensor or
+            RaggedTensor like that of the ids.
         num_ids: `[nnz]`, as far as it is known.
 
     Returns:
@@ -116,6 +144,7 @@ def as_blocknums(blocknums: Any, num_ids: tf.TensorShape) -> tf.Tensor:
         values = blocknums.flat_values
     else:
         values = tf.convert_to_tensor(blocknums)
+    values = values if values.shape.rank == 1 else tf.reshape(values, [-1])
     if not values.dtype.is_integer:
         raise TypeError(f"blocknums must be integers, got {values.dtype.name}; cast them")
     if not values.shape.is_compatible_with(num_ids):

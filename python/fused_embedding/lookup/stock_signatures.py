@@ -54,23 +54,31 @@ def _check_non_safe(sp_ids: Any, sp_weights: Any) -> None:
 
 @traced_as_written
 def embedding_lookup(
-    params: Any, ids: Any, max_norm: float | None = None, name: str | None = None
+    params: Any,
+    ids: Any,
+    max_norm: float | None = None,
+    name: str | None = None,
+    *,
+    blocknums: Any = None,
 ) -> tf.Tensor:
     """Looks up one row per id: `tf.nn.embedding_lookup` that also takes EmbeddingVariables.
 
     Args:
-        params: A tensor, a variable, a list of those, a partitioned variable, or an
-            EmbeddingVariable, partitioned or not. A list of all partitions of an EmbeddingVariable
-            means the whole variable.
+        params: A tensor, a variable, a list of those, a partitioned variable, an EmbeddingVariable,
+            partitioned or not, or a table of several parts. A list of all partitions of an
+            EmbeddingVariable means the whole variable.
         ids: int32 or int64 ids of any shape, or ragged.
         max_norm: L2 norm that rows are clipped to; None: off.
         name: Name of the ops.
+        blocknums: Of a table of blocks, how many of them each id reads: integers with the shape of
+            `ids`. None: the table decides, or has no blocks.
 
     Returns:
         The rows: the shape of `ids`, then the shape of a row.
 
     Raises:
-        ValueError: If `params` has EmbeddingVariables, but not exactly the partitions of one.
+        ValueError: If `params` has EmbeddingVariables, but not exactly the partitions of one; for
+            blocknums of a table without blocks, and a table that needs them.
 
     Source: `tf.nn.embedding_lookup`.
 
@@ -78,8 +86,8 @@ def embedding_lookup(
     >>> fe.nn.embedding_lookup(users, [[7, 1 << 60]]).shape
     TensorShape([1, 2, 4])
     """
-    if is_composed(params):
-        return rows_of_composed(params, ids, max_norm=max_norm, name=name)
+    if is_composed(params) or blocknums is not None:
+        return rows_of_composed(params, ids, blocknums=blocknums, max_norm=max_norm, name=name)
     return tf.nn.embedding_lookup(as_one_table(params), ids, max_norm, name)
 
 
@@ -91,28 +99,31 @@ def embedding_lookup_v1(
     name: str | None = None,
     validate_indices: bool = True,
     max_norm: float | None = None,
+    *,
+    blocknums: Any = None,
 ) -> tf.Tensor:
     """Looks up one row per id: `tf.compat.v1.nn.embedding_lookup`, also with EmbeddingVariables.
 
     Args:
-        params: A tensor, a variable, a list of those, a partitioned variable, or an
-            EmbeddingVariable, partitioned or not. A list of all partitions of an EmbeddingVariable
-            means the whole variable.
+        params: A tensor, a variable, a list of those, a partitioned variable, an EmbeddingVariable,
+            partitioned or not, or a table of several parts. A list of all partitions of an
+            EmbeddingVariable means the whole variable.
         ids: int32 or int64 ids of any shape, or ragged.
         partition_strategy: How ids are assigned to shards, "mod" or "div". Ignored for an
             EmbeddingVariable, which has a strategy of its own.
         name: Name of the ops.
         validate_indices: Ignored, as by stock TensorFlow.
         max_norm: L2 norm that rows are clipped to; None: off.
+        blocknums: See `embedding_lookup`.
 
     Returns:
         The rows: the shape of `ids`, then the shape of a row.
 
     Raises:
-        ValueError: If `params` has EmbeddingVariables, but not exactly the partitions of one.
+        ValueError: See `embedding_lookup`.
     """
-    if is_composed(params):
-        return rows_of_composed(params, ids, max_norm=max_norm, name=name)
+    if is_composed(params) or blocknums is not None:
+        return rows_of_composed(params, ids, blocknums=blocknums, max_norm=max_norm, name=name)
     return tf.compat.v1.nn.embedding_lookup(
         as_one_table(params), ids, partition_strategy, name, validate_indices, max_norm
     )
@@ -141,7 +152,7 @@ def rows_of_composed(
 
     Args:
         params: The table.
-        ids: int32 or int64 ids of any shape.
+        ids: int32 or int64 ids of any shape, or ragged.
         blocknums: Number of blocks that each id reads, with the shape of `ids`; None: the table
             decides, or has no blocks.
         max_norm: L2 norm that rows are clipped to; None: off.
@@ -149,13 +160,20 @@ def rows_of_composed(
 
     Returns:
         The rows: the shape of `ids` with `dim` appended.
+
+    Raises:
+        ValueError: For blocknums of a table without blocks, and a table that needs them.
     """
+    if isinstance(ids, tf.RaggedTensor):
+        rows = rows_of_composed(
+            params, ids.flat_values, blocknums=blocknums, max_norm=max_norm, name=name
+        )
+        return ids.with_flat_values(rows)
     options = make_options("sum", max_norm, None, prune=False, fill_empty_row=False)
     with tf.compat.v1.name_scope(name, "embedding_lookup"):
         shards = as_shards(params, "params")
-        of_ids = as_dense_ids(ids, "ids")
-        numbers = None if blocknums is None else tf.reshape(blocknums, [-1])
-        return run_lookup(BEST, shards, with_blocknums(of_ids, numbers, shards), options)
+        of_ids = with_blocknums(as_dense_ids(ids, "ids"), blocknums, shards)
+        return run_lookup(BEST, shards, of_ids, options)
 
 
 def as_one_table(params: Any) -> Any:

@@ -48,6 +48,8 @@ class MultiHashVariable(ComposedTable):
         self.divisor = divisor
         self.modulus = modulus
         self.pools_first = pools_first
+        # Modules and checkpoints track variables in lists, but no partitioned ones.
+        self._partitions = [list(part) for part in parts if not hasattr(part, "handle")]
 
     @property
     def val_list(self) -> list[Any]:
@@ -128,6 +130,7 @@ def get_multihash_variable(
         trainable=trainable,
         collections=collections,
         partitioner=partitioner,
+        use_resource=True,
     )
     return MultiHashVariable(full_name(name), parts, operation, r_rows, r_rows)
 
