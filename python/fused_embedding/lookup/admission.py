@@ -76,17 +76,12 @@ def _partitioned(column: Arrivals) -> list[tuple[EmbeddingVariable, tf.Tensor]]:
     """Each partition of a column's table, with the keys of the others replaced by -1."""
     if isinstance(column.table, EmbeddingVariable):
         return [(column.table, column.keys)]
-    parts = list(column.table)
     with beside_hash_tables():
-        part_of_key = raw_ops.PartitionWithPermutation(
-            input=column.keys,
-            partition_shapes=[tf.constant([0, column.table.embedding_dim], tf.int64)] * len(parts),
-            partition_strategy=column.table.partition_strategy,
-        ).partition_permutation[:, 0]
+        part_of_key, _ = column.table.divide(column.keys)
         nowhere = tf.constant(-1, tf.int64)
         return [
             (part, tf.where(tf.equal(part_of_key, i), column.keys, nowhere))
-            for i, part in enumerate(parts)
+            for i, part in enumerate(column.table)
         ]
 
 

@@ -143,11 +143,9 @@ def _fill_choice(column: Column) -> int | None:
     return table.blocknum() if isinstance(table, DynamicEmbeddingVariable) else None
 
 
-def _part(column: Column, table: Any, values: tf.Tensor, **changes: Any) -> Column:
-    """A column of one part; `changes` are other fields of its ids."""
-    ids = column.ids._replace(
-        values=values, blocknums=None, is_own=None, shared_ids=None, **changes
-    )
+def _part(column: Column, table: Any, values: tf.Tensor) -> Column:
+    """A column of one part, with `values` as its ids."""
+    ids = column.ids._replace(values=values, blocknums=None, is_own=None, shared_ids=None)
     return column._replace(shards=as_shards(table, "table"), ids=ids)
 
 

@@ -88,10 +88,7 @@ class Packed:
         return self.join([column.ids.rows for column in self._columns])
 
     def weights(self) -> tf.Tensor:
-        """`[sum of nnz]` float32, or float64 for tables of that type; 1 where there are none.
-
-        No gradient passes where no column has weights.
-        """
+        """`[sum of nnz]` float32, or float64 for tables of that type; 1 where there are none."""
         is_double = any(column.shards[0].dtype == tf.float64 for column in self._columns)
         dtype = tf.float64 if is_double else tf.float32
         weights = [column.ids.weights for column in self._columns]

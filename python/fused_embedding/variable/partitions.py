@@ -246,14 +246,25 @@ class PartitionedEmbeddingVariable(tf.Module):
     def _partition(self, keys: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """The positions in `keys` of each partition's keys, and these keys."""
         with beside_hash_tables():
-            partition = raw_ops.PartitionWithPermutation(
-                input=keys,
-                partition_shapes=[tf.constant([0, self.embedding_dim], tf.int64)] * len(self),
-                partition_strategy=self.partition_strategy,
-            )
-            part_of_key = partition.partition_permutation[:, 0]
+            part_of_key, keys_of_parts = self.divide(keys)
             positions = tf.dynamic_partition(tf.range(tf.size(keys)), part_of_key, len(self))
-            return positions, partition.partitioned_values
+            return positions, keys_of_parts
+
+    def divide(self, keys: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """Assigns keys to partitions.
+
+        Args:
+            keys: `[n]` int64.
+
+        Returns:
+            `[n]` int32 number of the partition of each key, and the keys of each partition.
+        """
+        partition = raw_ops.PartitionWithPermutation(
+            input=keys,
+            partition_shapes=[tf.constant([0, self.embedding_dim], tf.int64)] * len(self),
+            partition_strategy=self.partition_strategy,
+        )
+        return partition.partition_permutation[:, 0], partition.partitioned_values
 
     def _of_each_key(
         self, ids: Any, method: Callable[[EmbeddingVariable, tf.Tensor], tf.Tensor]
