@@ -34,12 +34,9 @@ from fused_embedding.lookup.tables import (
 from fused_embedding.ops.placement import beside_hash_tables
 from fused_embedding.variable.adaptive import AdaptiveEmbeddingVariable
 from fused_embedding.variable.composed import ComposedTable
-from fused_embedding.variable.dynamic_dimension import DynamicEmbeddingVariable
+from fused_embedding.variable.dynamic_dimension import NEVER, DynamicEmbeddingVariable
 from fused_embedding.variable.inference import is_inference
 from fused_embedding.variable.multihash import MultiHashVariable
-
-# A bound that no number of occurrences reaches.
-_NEVER = tf.int64.max
 
 # Of a column: the terms of its sum, each of which is columns side by side.
 Terms = list[list[Column]]
@@ -290,7 +287,7 @@ def _blocks_by_frequency(columns: Sequence[Column]) -> list[tf.Tensor]:
     """`[nnz]` int64 number of blocks of each id, in tables that decide."""
     tables = [_table(column) for column in columns]
     most = max(table.blocknum() for table in tables)
-    never = [[_NEVER] * (most - table.blocknum()) for table in tables]
+    never = [[NEVER] * (most - table.blocknum()) for table in tables]
     bounds = [
         tf.concat([table.bounds.read_value(), tf.constant(more, tf.int64)], axis=0)
         if more

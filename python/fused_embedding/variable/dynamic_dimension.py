@@ -18,8 +18,8 @@ from fused_embedding.variable.options import (
 from fused_embedding.variable.scope import AnyEmbeddingVariable, get_embedding_variable
 
 FREQUENCY = "frequency"
-# No key occurs so often: a block that no key has.
-_NEVER = np.iinfo(np.int64).max
+# A bound that no number of occurrences reaches: a block that no key has.
+NEVER = np.iinfo(np.int64).max
 
 
 class DynamicEmbeddingVariable(ComposedTable):
@@ -89,7 +89,7 @@ class DynamicEmbeddingVariable(ComposedTable):
         found = tf.gather(
             tf.concat([ordered, tf.zeros([1], tf.int64)], axis=0), tf.maximum(ranks - 1, 0)
         )
-        bounds = tf.where(ranks > 0, tf.maximum(found, 1), _NEVER)
+        bounds = tf.where(ranks > 0, tf.maximum(found, 1), NEVER)
         bounds = tf.where(num_ids > 0, bounds, self.bounds.read_value())
         assigned = self.bounds.assign(bounds)
         return None if tf.executing_eagerly() else getattr(assigned, "op", assigned)
