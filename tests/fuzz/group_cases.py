@@ -8,9 +8,11 @@ import tensorflow as tf
 import fused_embedding as fe
 import group_stages
 import oracle.lookup
+from oracle.small_rows import numbers_of, stored_row
 
 NUM_IDS = 6
 WIDTHS = (1, 3, 17)
+FORMATS = ("int8", "bfloat16", "int4")  # of stored rows, of each width
 
 
 @functools.cache
@@ -18,6 +20,20 @@ def variables():
     """A table of each width, float32."""
     rng = np.random.default_rng(0)
     return [tf.Variable(rng.standard_normal((NUM_IDS, w)).astype(np.float32)) for w in WIDTHS]
+
+
+@functools.cache
+def stored_tables():
+    """A table of stored rows of each format, of `WIDTHS`."""
+    rng = np.random.default_rng(1)
+    tables = []
+    for width, row_format in zip(WIDTHS, FORMATS, strict=True):
+        rows = [stored_row(row, row_format) for row in rng.standard_normal((NUM_IDS, width))]
+        stored = np.frombuffer(b"".join(rows), np.uint8).reshape(NUM_IDS, -1)
+        if row_format == "bfloat16":
+            stored = stored.view(tf.bfloat16.as_numpy_dtype)
+        tables.append(tf.Variable(stored))
+    return tables
 
 
 class DebugRows:
@@ -84,6 +100,12 @@ def make(are_variables, with_grads=False, must_be_weighted=False):
     return make_arguments
 
 
+def make_stored(rng):
+    """Arguments of the lookup in tables of stored rows."""
+    args = make(True)(rng) | {"formats": list(FORMATS), "dims": list(WIDTHS)}
+    return args | {"resources": [table.handle for table in stored_tables()]}
+
+
 def make_grads(rng, columns, dtype, is_concat):
     """Gradients of the combined rows of each column, or of all side by side."""
     shapes = [(columns[0].num_rows, WIDTHS[column.table]) for column in columns]
@@ -117,7 +139,9 @@ def tables_of(args):
     if "insert" in args:
         by_handle = {id(handle): w for handle, w in zip(keyed_tables(), WIDTHS, strict=True)}
         return [DebugRows(by_handle[id(handle)]) for handle in args["resources"]]
-    if "tables" in args:
+    if "formats" in args:
+        tables = decoded_tables(args)
+    elif "tables" in args:
         tables = args["tables"]
     else:
         by_handle = {id(v.handle): v.numpy() for v in variables()}
@@ -125,6 +149,16 @@ def tables_of(args):
     return [
         np.asarray(t).astype(np.float64).reshape(len(t), int(np.prod(np.shape(t)[1:])))
         for t in tables
+    ]
+
+
+def decoded_tables(args):
+    """The numbers of stored rows, as the formats and dims say."""
+    by_handle = {id(v.handle): v.numpy() for v in stored_tables()}
+    how = zip(args["resources"], args["formats"], args["dims"], strict=True)
+    return [
+        np.stack([numbers_of(row.tobytes(), dim, row_format) for row in by_handle[id(handle)]])
+        for handle, row_format, dim in how
     ]
 
 
@@ -218,6 +252,8 @@ def floats(args):
     if "insert" in args:
         keys = [*args["sp_values"], args["default_ids"]]
         tables = [DebugRows(1)[np.ravel(k)].astype(np.float32) for k in keys]
+    elif "formats" in args:
+        tables = decoded_tables(args)
     elif "tables" in args:
         tables = args["tables"]
     else:
@@ -289,6 +325,7 @@ def make_ops(op_type, close):
     ops = [
         op_type("EmbeddingVariableGroupLookup", make_keyed, checks.keyed),
         op_type("EmbeddingVariableGroupLookupGrad", make_keyed_grad, checks.keyed_gradient),
+        op_type("FusedEmbeddingStoredRowsGroupLookup", make_stored, checks.forward),
     ]
     for are_variables, kind in ((False, ""), (True, "Resource")):
         name = f"FusedEmbedding{kind}GroupLookup"

@@ -230,20 +230,6 @@ def test_variables_that_cannot_be_stored_by_row(variables, tmp_path, quantize, m
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("form", "message"),
-    [
-        ({"ops": "fused"}, "quantize is for SavedModels of stock ops, got ops='fused'"),
-        ({"format": "onnx"}, "quantize is for SavedModels of stock ops, got format='onnx'"),
-    ],
-)
-def test_other_forms_have_no_stored_rows(variables, tmp_path, form, message):
-    arguments = {"signatures": variables.serve, "quantize": "int8"}
-    with pytest.raises(NotImplementedError, match=message):
-        fe.export_for_serving(variables, tmp_path / "1", **arguments, **form)
-    assert not list(tmp_path.iterdir())
-
-
 class Odd(tf.Module):
     """A table and variables that cannot be stored by row."""
 

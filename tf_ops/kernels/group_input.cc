@@ -187,7 +187,8 @@ absl::Status GroupTables::ReadTensors(OpKernelContext* ctx) {
   return CheckRanks();
 }
 
-absl::Status GroupTables::ReadVariables(OpKernelContext* ctx, tensorflow::DataType dtype) {
+absl::Status GroupTables::ReadVariables(OpKernelContext* ctx,
+                                        Span<const tensorflow::DataType> dtypes) {
   OpInputList handles;
   TF_RETURN_IF_ERROR(ctx->input_list("resources", &handles));
   for (const Tensor& handle : handles) {
@@ -208,6 +209,8 @@ absl::Status GroupTables::ReadVariables(OpKernelContext* ctx, tensorflow::DataTy
     locked_.push_back(variable);
   }
   for (const auto& variable : variables_) {
+    const auto t = dtypes.size == 1 ? 0 : static_cast<int64_t>(tables_.size());
+    const tensorflow::DataType dtype = dtypes[t];
     if (variable->tensor()->dtype() != dtype) {
       return absl::InvalidArgumentError(
           absl::StrCat("a variable holds ", tensorflow::DataTypeString(variable->tensor()->dtype()),

@@ -48,8 +48,9 @@ class GroupTables {
 
   // Input list "tables".
   absl::Status ReadTensors(tensorflow::OpKernelContext* ctx);
-  // Input list "resources", variables of this dtype.
-  absl::Status ReadVariables(tensorflow::OpKernelContext* ctx, tensorflow::DataType dtype);
+  // Input list "resources", variables of these dtypes: of each one, or one for all.
+  absl::Status ReadVariables(tensorflow::OpKernelContext* ctx,
+                             Span<const tensorflow::DataType> dtypes);
 
   int64_t size() const { return static_cast<int64_t>(tables_.size()); }
   const tensorflow::Tensor& operator[](int64_t t) const { return *tables_[static_cast<size_t>(t)]; }
@@ -129,7 +130,8 @@ class GroupOp : public tensorflow::OpKernel {
   void Compute(tensorflow::OpKernelContext* ctx) final {
     GroupTables tables;
     if constexpr (kAreVariables) {
-      OP_REQUIRES_OK(ctx, tables.ReadVariables(ctx, tensorflow::DataTypeToEnum<T>::value));
+      const tensorflow::DataType dtype = tensorflow::DataTypeToEnum<T>::value;
+      OP_REQUIRES_OK(ctx, tables.ReadVariables(ctx, {&dtype, 1}));
     } else {
       OP_REQUIRES_OK(ctx, tables.ReadTensors(ctx));
     }

@@ -1,5 +1,6 @@
 #include "tf_ops/ops/group_shapes.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "tf_ops/ops/shape_functions.h"
@@ -52,10 +53,10 @@ absl::Status TableDim(InferenceContext* c, int input, DimensionHandle* dim) {
   return absl::OkStatus();
 }
 
-absl::Status ColumnShape(InferenceContext* c, const Inputs& in, int column, int table,
+absl::Status ColumnShape(InferenceContext* c, const Inputs& in, int column, DimensionHandle dim,
                          ShapeHandle* shape) {
   ShapeHandle values, indices;
-  DimensionHandle nnz, num_rows, dim;
+  DimensionHandle nnz, num_rows;
   TF_RETURN_IF_ERROR(c->WithRank(c->input(in.columns + column), 1, &values));
   const int indices_input = in.columns + in.num_columns + column;
   TF_RETURN_IF_ERROR(c->WithRankAtLeast(c->input(indices_input), 1, &indices));
@@ -64,14 +65,13 @@ absl::Status ColumnShape(InferenceContext* c, const Inputs& in, int column, int 
     TF_RETURN_IF_ERROR(c->Merge(c->Dim(values, 0), c->Dim(indices, 0), &nnz));
   }
   TF_RETURN_IF_ERROR(NumRowsDim(c, in.columns + 2 * in.num_columns + column, &num_rows));
-  TF_RETURN_IF_ERROR(TableDim(c, in.tables + table, &dim));
   *shape = c->Matrix(num_rows, dim);
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::Status GroupLookupShape(InferenceContext* c) {
+// dim_of(first table, table, &dim) gives the width of a table's rows.
+template <typename DimOf>
+absl::Status CombinedShapes(InferenceContext* c, const DimOf& dim_of) {
   Inputs in;
   TF_RETURN_IF_ERROR(FindInputs(c, false, &in));
   std::vector<int> tables;
@@ -89,8 +89,10 @@ absl::Status GroupLookupShape(InferenceContext* c) {
     if (tables[i] < 0 || tables[i] >= in.num_tables) {
       return absl::InvalidArgumentError("table_of_column must be below the number of tables");
     }
+    DimensionHandle dim;
+    TF_RETURN_IF_ERROR(dim_of(in.tables, tables[i], &dim));
     ShapeHandle shape;
-    TF_RETURN_IF_ERROR(ColumnShape(c, in, i, tables[i], &shape));
+    TF_RETURN_IF_ERROR(ColumnShape(c, in, i, dim, &shape));
     if (num_outputs == in.num_columns) {
       c->set_output(i, shape);
       continue;
@@ -100,6 +102,29 @@ absl::Status GroupLookupShape(InferenceContext* c) {
   }
   if (num_outputs != in.num_columns) c->set_output(0, c->Matrix(num_rows, width));
   return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status GroupLookupShape(InferenceContext* c) {
+  return CombinedShapes(c, [&](int first, int table, DimensionHandle* dim) {
+    return TableDim(c, first + table, dim);
+  });
+}
+
+absl::Status StoredRowsShape(InferenceContext* c) {
+  std::vector<int64_t> dims;
+  int num_tables = 0;
+  TF_RETURN_IF_ERROR(c->GetAttr("dims", &dims));
+  TF_RETURN_IF_ERROR(c->GetAttr("num_tables", &num_tables));
+  if (static_cast<int>(dims.size()) != num_tables ||
+      std::any_of(dims.begin(), dims.end(), [](int64_t dim) { return dim < 1; })) {
+    return absl::InvalidArgumentError("dims must have one entry >= 1 for each table");
+  }
+  return CombinedShapes(c, [&](int, int table, DimensionHandle* dim) {
+    *dim = c->MakeDim(dims[static_cast<size_t>(table)]);
+    return absl::OkStatus();
+  });
 }
 
 absl::Status TableGroupLookupShape(InferenceContext* c) {

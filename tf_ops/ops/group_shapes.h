@@ -8,6 +8,7 @@
 namespace fused_embedding {
 
 absl::Status GroupLookupShape(tensorflow::shape_inference::InferenceContext* c);
+absl::Status StoredRowsShape(tensorflow::shape_inference::InferenceContext* c);
 absl::Status TableGroupLookupShape(tensorflow::shape_inference::InferenceContext* c);
 absl::Status TableGroupLookupGradShape(tensorflow::shape_inference::InferenceContext* c);
 absl::Status GroupLookupGradShape(tensorflow::shape_inference::InferenceContext* c);

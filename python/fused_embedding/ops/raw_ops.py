@@ -52,6 +52,7 @@ _NAMES = (
     "FusedEmbeddingSparsePostLookUpV2WeightsGrad",
     "FusedEmbeddingSparsePostLookUpWeightsGrad",
     "FusedEmbeddingSparsePreLookUp",
+    "FusedEmbeddingStoredRowsGroupLookup",
     "PartitionWithPermutation",
     "PruneInvalidAndFillEmptyRows",
     "PruneInvalidAndFillEmptyRowsGrad",

@@ -15,9 +15,8 @@ from fused_embedding.serving.locked_tables import LockedTables
 from fused_embedding.serving.looked_up import LookedUp
 from fused_embedding.serving.object_paths import paths_of_tables, paths_of_variables
 from fused_embedding.serving.onnx_file import write_onnx
-from fused_embedding.serving.onnx_tables import OnnxTables
+from fused_embedding.serving.onnx_tables import OnnxRows, OnnxTables
 from fused_embedding.serving.quantization import Quantization, RowErrors
-from fused_embedding.serving.row_formats import FORMATS
 from fused_embedding.serving.served_table import ServedTable
 from fused_embedding.serving.signatures import (
     DEFAULT,
@@ -35,6 +34,7 @@ from fused_embedding.serving.sources import (
     resources_of_model,
     resources_of_session,
 )
+from fused_embedding.serving.stock_ops import STOCK_OPS, Lookups
 from fused_embedding.variable.embedding_variable import EmbeddingVariable
 
 
@@ -69,11 +69,13 @@ def export_for_serving(  # noqa: PLR0913  # a model or a session, and what to wr
             file, a key without a row reads the mean of the initializer if that is random.
         overwrite: Whether to overwrite a SavedModel in the folder, file by file: a server that
             loads it meanwhile may see a mixture. An ONNX file is always replaced.
-        quantize: For a SavedModel of stock ops: stores rows in fewer bytes, from which each lookup
-            decodes float32. "int8": dim + 8 bytes a row; "int4": dim / 2 + 4; "bfloat16": 2 dim. A
+        quantize: Stores rows in fewer bytes, from which each lookup decodes float32. "int8": dim +
+            8 bytes a row; "int4": dim / 2 + 4, in ONNX + 8; "bfloat16": 2 dim, not in ONNX. A
             format applies to all EmbeddingVariables, and to all float variables `[rows, dim]` that
             signatures only look up, whose rows become smaller. A dictionary has formats by the
-            names of tables and variables, for these only. None: rows are stored as they are.
+            names of tables and variables, for these only. With ops="fused" one op decodes and adds
+            up the rows of grouped lookups; all else is as in an export of stock ops. None: rows are
+            stored as they are.
 
     Returns:
         With `quantize`, the errors of the rows of each table or variable that is stored in fewer
@@ -81,7 +83,7 @@ def export_for_serving(  # noqa: PLR0913  # a model or a session, and what to wr
 
     Raises:
         NotImplementedError: For an op that cannot be converted to stock ops or ONNX; names the op.
-            For `quantize` with ops="fused" or format="onnx".
+            For a format of `quantize` that ONNX files do not have.
         ValueError: If signatures, inputs or outputs are missing or do not belong to the model, the
             folder has a SavedModel, or an ONNX file would be larger than 2 GB. If `quantize` has an
             unknown format or name, a variable that is no float matrix or is not only looked up, or
@@ -103,9 +105,9 @@ def export_for_serving(  # noqa: PLR0913  # a model or a session, and what to wr
     TensorShape([1, 4])
     """
     _check_form(ops, format)
-    if quantize is not None:
-        _check_quantizes(ops, format)
-    quantization = Quantization(quantize)
+    quantization = Quantization(quantize, ops == "fused", format == "onnx")
+    if quantization.are_lookups_fused:
+        ops = "stock"  # but for the lookups of stored rows
     _check_model(model)
     path = os.fspath(path)
     if format == "saved_model" and not overwrite:
@@ -115,14 +117,14 @@ def export_for_serving(  # noqa: PLR0913  # a model or a session, and what to wr
             raise ValueError("a session has no signatures=: give inputs= and outputs=")
         signature = signature_of_graph(model.graph, inputs, outputs)
         if format == "onnx":
-            _session_to_onnx(model, path, signature)
+            _session_to_onnx(model, path, signature, quantization)
         else:
             _export_session(model, path, ops, signature, quantization)
         return quantization.errors()
     if inputs is not None or outputs is not None:
         raise ValueError(f"inputs= and outputs= are for a session, and {model!r} is none")
     if format == "onnx":
-        _model_to_onnx(model, path, signatures)
+        _model_to_onnx(model, path, signatures, quantization)
     else:
         _export_model(model, path, ops, signatures, quantization)
     return quantization.errors()
@@ -135,15 +137,6 @@ def _check_form(ops: str, format: str) -> None:
         raise ValueError(f'format must be "saved_model" or "onnx", got {format!r}')
     if format == "onnx" and ops != "stock":
         raise ValueError(f"an ONNX file has no ops of this package, got ops={ops!r}: leave it out")
-
-
-def _check_quantizes(ops: str, format: str) -> None:
-    if (ops, format) != ("stock", "saved_model"):
-        form = f"ops={ops!r}" if ops != "stock" else f"format={format!r}"
-        raise NotImplementedError(
-            f"quantize is for SavedModels of stock ops, got {form}: tables of fused ops and "
-            f"files of ONNX have no rows of {', '.join(FORMATS)}; leave out quantize or {form}"
-        )
 
 
 def _check_model(model: Any) -> None:
@@ -170,7 +163,7 @@ def _check_folder(path: str) -> None:
         )
 
 
-def _model_to_onnx(model: Any, path: str, signatures: Any) -> None:
+def _model_to_onnx(model: Any, path: str, signatures: Any, quantization: Quantization) -> None:
     functions = concrete_functions(model, signatures)
     if len(functions) > 1:
         raise ValueError(
@@ -180,7 +173,7 @@ def _model_to_onnx(model: Any, path: str, signatures: Any) -> None:
     captured = captured_owners(signature, resources_of_model(model, [signature]))
     tables = OnnxTables()
     served = {
-        handle: tables.add(content_of_variable(owner))
+        handle: quantization.onnx_table(content_of_variable(owner), tables)
         for handle, owner in captured.items()
         if isinstance(owner, EmbeddingVariable)
     }
@@ -192,16 +185,40 @@ def _model_to_onnx(model: Any, path: str, signatures: Any) -> None:
         else:
             values.append(tf.Variable(handle))
             given[inside.name] = values[-1]
-    variables = _resources(captured).variables + values
-    write_onnx(_stock_function(signature, given), variables, tables, path)
+    dense = _dense_variables(_resources(captured))
+    _save_onnx(path, _Function(signature, given), dense, values, tables, quantization)
 
 
-def _session_to_onnx(session: Any, path: str, signature: Signature) -> None:
+def _session_to_onnx(
+    session: Any, path: str, signature: Signature, quantization: Quantization
+) -> None:
     tables = OnnxTables()
-    copies = resources_of_session(session, signature, lambda table: tables.add(table.content()))
+    copies = resources_of_session(
+        session, signature, lambda table: quantization.onnx_table(table.content(), tables)
+    )
     with eager_mode():
-        function = _stock_function(signature, copies.handles | copies.values)
-        write_onnx(function, copies.resources.variables, tables, path)
+        function = _Function(signature, copies.handles | copies.values)
+        dense = _dense_variables(copies.resources)
+        _save_onnx(path, function, dense, [], tables, quantization)
+
+
+def _save_onnx(  # what a file is made of
+    path: str,
+    function: "_Function",
+    dense: list[DenseVariable],
+    values: list[tf.Variable],
+    tables: OnnxTables,
+    quantization: Quantization,
+) -> None:
+    def trace(stand_ins: dict[int, LookedUp]) -> None:
+        function.built(stand_ins, quantization.lookups)
+
+    kept, stand_ins = quantization.variables(dense, trace)
+    variables = [one.variable for one in kept if id(one.variable.handle) not in stand_ins]
+    for stand_in in stand_ins.values():
+        variables += stand_in.variables if isinstance(stand_in, OnnxRows) else []
+    built = function.built(stand_ins, quantization.lookups)
+    write_onnx(built, variables + values, tables, path)
 
 
 def _export_model(
@@ -249,16 +266,20 @@ class _Function(NamedTuple):
     given: dict[str, Any]
 
     def built(
-        self, stand_ins: Mapping[int, LookedUp], generations: Generations | None = None
+        self,
+        stand_ins: Mapping[int, LookedUp],
+        lookups: Lookups,
+        generations: Generations | None = None,
     ) -> Any:
         """The concrete function.
 
         Args:
             stand_ins: What stands for variables instead, by the ids of their handles.
+            lookups: What ops of this package become.
             generations: Those of the export, if it has tables that deltas change.
         """
         given = {name: _stand_in(one, stand_ins) for name, one in self.given.items()}
-        return _stock_function(self.signature, given, generations)
+        return _stock_function(self.signature, given, generations, lookups)
 
 
 def _stand_in(given: Any, stand_ins: Mapping[int, LookedUp]) -> Any:
@@ -287,13 +308,16 @@ def _save_stock(
 ) -> None:
     def trace(stand_ins: dict[int, LookedUp]) -> None:
         for function in functions.values():
-            function.built(stand_ins)
+            function.built(stand_ins, quantization.lookups)
 
     dense, stand_ins = quantization.variables(kept.dense, trace)
     resources = kept.resources._replace(variables=[one.variable for one in dense])
     tables = resources.tables
     generations = Generations(tables, dense, kept.places) if tables else None
-    built = {name: function.built(stand_ins, generations) for name, function in functions.items()}
+    built = {
+        name: function.built(stand_ins, quantization.lookups, generations)
+        for name, function in functions.items()
+    }
     _save(path, built, resources, generations)
 
 
@@ -369,7 +393,10 @@ def _export_session(
 
 
 def _stock_function(
-    signature: Signature, given: dict[str, Any], generations: Generations | None = None
+    signature: Signature,
+    given: dict[str, Any],
+    generations: Generations | None = None,
+    lookups: Lookups = STOCK_OPS,
 ) -> Any:
     """A concrete function that computes what a signature does with stock ops.
 
@@ -378,8 +405,9 @@ def _stock_function(
         given: By the name of a tensor of its graph: the table or handle that stands for it, or the
             variable whose value does.
         generations: Those of the export, if it has tables that deltas change.
+        lookups: What ops of this package become.
     """
-    copier = GraphCopier(signature.graph)
+    copier = GraphCopier(signature.graph, lookups)
     outputs = list(signature.outputs.values())
 
     def serve(arguments: dict[str, tf.Tensor]) -> list[tf.Tensor]:

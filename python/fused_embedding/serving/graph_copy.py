@@ -12,7 +12,7 @@ from fused_embedding.ops import raw_ops
 from fused_embedding.ops.path_notes import CHECK
 from fused_embedding.ops.tf_private import function_def_to_graph
 from fused_embedding.serving.looked_up import LookedUp, read_by_row
-from fused_embedding.serving.stock_ops import MATRICES, STOCK_OPS, UNREAD_INPUTS, Call
+from fused_embedding.serving.stock_ops import MATRICES, STOCK_OPS, UNREAD_INPUTS, Call, Lookups
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 # Loops of TF1, which go back to ops that come before.
@@ -33,10 +33,11 @@ class GraphCopier:
 
     Args:
         graph: What is copied from; its functions are taken as well.
+        lookups: What each op of this package becomes: `STOCK_OPS`, or others in their place.
     """
 
-    def __init__(self, graph: tf.Graph) -> None:
-        self._graph = graph
+    def __init__(self, graph: tf.Graph, lookups: Lookups = STOCK_OPS) -> None:
+        self._graph, self._lookups = graph, lookups
         self._functions = {f.signature.name: f for f in graph.as_graph_def().library.function}
 
     def copy(
@@ -93,8 +94,32 @@ class GraphCopier:
             return _without_python(op)
         build = self._builder(op)
         if build is None:
-            return _replace(op, inputs) if is_ours(op) else _copy_operation(op, inputs)
+            return self._replace(op, inputs) if is_ours(op) else _copy_operation(op, inputs)
         return build(op, inputs)
+
+    def _replace(self, op: tf.Operation, inputs: list[Any]) -> list[Any]:
+        """What an op of this package becomes."""
+        build = self._lookups.get(op.type)
+        if build is None:
+            is_training = op.type.endswith(_TRAINING_SUFFIXES)
+            what = "it trains" if is_training else "it reads or changes a table beside lookups"
+            raise NotImplementedError(
+                f"op {op.name!r} of type {op.type} has no form of stock ops: {what}. Export "
+                'outputs that do not depend on it, or pass ops="fused"'
+            )
+        named = _by_name(op, op.op_def.input_arg, inputs)
+        named = {name: _argument(name, value, op) for name, value in named.items()}
+        with tf.name_scope(op.type):
+            outputs = build(Call(op, named))
+        names = _by_name(op, op.op_def.output_arg, op.outputs)
+        results = []
+        for name, tensors in names.items():
+            missing = Unavailable(op, name)
+            if isinstance(tensors, list):
+                results += outputs.get(name, [missing] * len(tensors))
+            else:
+                results.append(outputs.get(name, missing))
+        return results
 
     def _builder(self, op: tf.Operation) -> Callable[..., list[Any]] | None:
         """What builds an op that has functions; None: it has none."""
@@ -228,31 +253,6 @@ def read_inputs(op: tf.Operation) -> Iterable[tf.Tensor]:
         return op.inputs
     named = _by_name(op, op.op_def.input_arg, op.inputs)
     return tf.nest.flatten([named[name] for name in named if name not in UNREAD_INPUTS])
-
-
-def _replace(op: tf.Operation, inputs: list[Any]) -> list[Any]:
-    """The stock form of an op of this package."""
-    build = STOCK_OPS.get(op.type)
-    if build is None:
-        is_training = op.type.endswith(_TRAINING_SUFFIXES)
-        what = "it trains" if is_training else "it reads or changes a table beside lookups"
-        raise NotImplementedError(
-            f"op {op.name!r} of type {op.type} has no form of stock ops: {what}. Export outputs "
-            'that do not depend on it, or pass ops="fused"'
-        )
-    named = _by_name(op, op.op_def.input_arg, inputs)
-    named = {name: _argument(name, value, op) for name, value in named.items()}
-    with tf.name_scope(op.type):
-        outputs = build(Call(op, named))
-    names = _by_name(op, op.op_def.output_arg, op.outputs)
-    results = []
-    for name, tensors in names.items():
-        missing = Unavailable(op, name)
-        if isinstance(tensors, list):
-            results += outputs.get(name, [missing] * len(tensors))
-        else:
-            results.append(outputs.get(name, missing))
-    return results
 
 
 def _argument(name: str, value: Any, op: tf.Operation) -> Any:

@@ -7,10 +7,25 @@ import numpy as np
 import tensorflow as tf
 
 from fused_embedding.serving.applied_deltas import DenseVariable, variable_of
+from fused_embedding.serving.first_values import COMPUTED_KINDS
 from fused_embedding.serving.looked_up import Candidate, LookedUp, Uses
+from fused_embedding.serving.onnx_tables import (
+    OnnxRows,
+    OnnxTable,
+    OnnxTables,
+    with_rows_for_all,
+)
 from fused_embedding.serving.row_formats import FORMATS
-from fused_embedding.serving.served_table import ServedTable, TableContent
-from fused_embedding.serving.stored_rows import Coding, StoredRows, row_of_key, row_of_variable
+from fused_embedding.serving.served_table import ServedTable, TableContent, default_rows
+from fused_embedding.serving.stock_ops import STOCK_OPS, Lookups
+from fused_embedding.serving.stored_lookups import STORED_LOOKUPS
+from fused_embedding.serving.stored_rows import (
+    Coding,
+    StoredRows,
+    row_of_default,
+    row_of_key,
+    row_of_variable,
+)
 
 _CHUNK_ROWS = 65536  # that are decoded at one time
 _FLOATS = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
@@ -67,22 +82,35 @@ class _Sums:
 class Quantization:
     """What the argument `quantize` of an export asks for, and what has been done of it.
 
+    Attributes:
+        are_lookups_fused: Whether ops of this package read stored rows.
+
     Args:
         quantize: A format for all tables and variables that are only looked up, or a format for
             each of some by name; None: nothing is stored in fewer bytes.
+        is_fused: Whether the export has ops of this package.
+        is_onnx: Whether it is an ONNX file.
 
     Raises:
+        NotImplementedError: For a format that ONNX files do not have.
         ValueError: For a format that there is not.
         TypeError: For what is neither a format nor a dictionary.
     """
 
-    def __init__(self, quantize: str | Mapping[str, str] | None) -> None:
+    def __init__(
+        self,
+        quantize: str | Mapping[str, str] | None,
+        is_fused: bool = False,
+        is_onnx: bool = False,
+    ) -> None:
         if not isinstance(quantize, str | Mapping | None):
             raise TypeError(
                 "quantize must be a format or a dictionary of formats by the names of tables, got "
                 f"{quantize!r}"
             )
         self._is_asked_for = quantize is not None
+        self.are_lookups_fused = is_fused and self._is_asked_for
+        self._is_onnx = is_onnx
         self._for_all = quantize if isinstance(quantize, str) else None
         self._by_name = dict(quantize) if isinstance(quantize, Mapping) else {}
         self._tables: set[str] = set()
@@ -91,6 +119,11 @@ class Quantization:
             if row_format not in FORMATS:
                 raise ValueError(
                     f"quantize has the format {row_format!r}: give one of {', '.join(FORMATS)}"
+                )
+            if is_onnx and row_format == "bfloat16":
+                raise NotImplementedError(
+                    "quantize has the format 'bfloat16', whose numbers not every runtime of ONNX "
+                    "reads: give 'int8' or 'int4', or leave out format='onnx'"
                 )
 
     def errors(self) -> dict[str, RowErrors] | None:
@@ -101,15 +134,43 @@ class Quantization:
 
     def table(self, content: TableContent) -> ServedTable:
         """A table that is served as this says."""
-        name = variable_of(content.name)
+        stored = self._stored_rows(content)
+        if stored is None:
+            return ServedTable(content)
+        coding, rows = stored
+        first = None
+        if self.are_lookups_fused and content.initializer.kind not in COMPUTED_KINDS:
+            first = coding.encode(default_rows(content), self._name(content), row_of_default)
+        return ServedTable(content, coding, rows, first)
+
+    def onnx_table(self, content: TableContent, tables: OnnxTables) -> OnnxTable:
+        """The same, as a table of an ONNX file."""
+        content = with_rows_for_all(content)
+        stored = self._stored_rows(content)
+        if stored is None:
+            return tables.add(content)
+        first = stored[0].encode(default_rows(content), self._name(content), row_of_default)
+        return tables.add(content, *stored, first)
+
+    def _name(self, content: TableContent) -> str:
+        return variable_of(content.name)
+
+    def _stored_rows(self, content: TableContent) -> tuple[Coding, np.ndarray] | None:
+        """How a table is stored, and its rows; None: as they are."""
+        name = self._name(content)
         self._tables.add(name)
         numbers = np.asarray(content.values)
         coding = self._coding(name, numbers.shape[1], tf.as_dtype(numbers.dtype))
         if coding is None:
-            return ServedTable(content)
+            return None
         stored = coding.encode(numbers, name, row_of_key(content.keys))
         self._measure(name, coding, numbers, stored)
-        return ServedTable(content, coding, stored)
+        return coding, stored
+
+    @property
+    def lookups(self) -> Lookups:
+        """What ops of this package become."""
+        return STORED_LOOKUPS if self.are_lookups_fused else STOCK_OPS
 
     def _coding(self, name: str, dim: int, dtype: tf.DType) -> Coding | None:
         """How a table is stored; None: as it is."""
@@ -189,10 +250,12 @@ class Quantization:
             )
         return False
 
-    def _stored(self, one: DenseVariable, coding: Coding) -> tuple[DenseVariable, StoredRows]:
+    def _stored(self, one: DenseVariable, coding: Coding) -> tuple[DenseVariable, LookedUp]:
         name, numbers = one.variable.name.removesuffix(":0"), one.variable.numpy()
         rows = coding.encode(numbers, name, row_of_variable)
         self._measure(variable_of(name), coding, numbers, rows)
+        if self._is_onnx:
+            return one, OnnxRows(rows, coding, name)
         stored = tf.Variable(rows, trainable=False, name=name)
         stands = StoredRows(stored.handle, coding, len(rows))
         return one._replace(variable=stored, coding=coding), stands

@@ -74,8 +74,8 @@ class ServedTable:
         odd_index: The same for odd generations; without keys until there is one.
         rows: Variable `[n, dim]`, or `[n, width]` as `coding` says. Its first rows, as many as
             `num_defaults`, are for keys that are not in `index`: key k reads row k mod
-            num_defaults. Where first values are computed, or there is a `coding`, key k reads row
-            0, which is then replaced.
+            num_defaults. What stock ops read there is replaced if first values are computed, or
+            if there is a `coding`.
         defaults: Variable `[m, dim]` of a table with a `coding`: key k without a row reads row k
             mod m, in full precision, unless first values are computed.
         free_rows: Variable `[f]` int64: rows that no generation reads, but the one that an index
@@ -87,10 +87,16 @@ class ServedTable:
         content: What lookups read.
         coding: See above.
         stored: `[n, width]` rows of the content, as `coding` stores them.
+        stored_defaults: `[m, width]` the same of `default_rows`, for lookups that do not read
+            `defaults`; None: there are no such.
     """
 
     def __init__(
-        self, content: TableContent, coding: Coding | None = None, stored: Any = None
+        self,
+        content: TableContent,
+        coding: Coding | None = None,
+        stored: Any = None,
+        stored_defaults: Any = None,
     ) -> None:
         self.name, self.seed, self.coding = content.name, content.seed, coding
         self._initializer = content.initializer
@@ -99,6 +105,8 @@ class ServedTable:
         if coding is not None:
             self.defaults = tf.Variable(first, trainable=False, name=f"{content.name}/defaults")
             first, values = tf.zeros([1, stored.shape[1]], coding.row_format.dtype), stored
+            if stored_defaults is not None:
+                first = tf.convert_to_tensor(stored_defaults)
         self.num_defaults = first.shape[0]
         self.rows = tf.Variable(
             tf.concat([first, values], axis=0),
@@ -225,21 +233,30 @@ class ServedTable:
         Returns:
             `[n, dim]`.
         """
-        defaults = tf.math.floormod(keys, tf.constant(self.num_defaults, tf.int64))
-        positions = self._read_index.lookup(keys, defaults)
+        positions = self.positions(keys)
         if self.coding is None:
             rows = tf.gather(self.rows, positions)
         else:
             rows = StoredRows(self.rows.handle, self.coding).gather(positions)
-        if self.coding is None and self._initializer.kind not in COMPUTED_KINDS:
+        if self.coding is None and not self.computes_first_values:
             return rows
         unknown = tf.where(positions < self.num_defaults)
         unknown_keys = tf.gather(keys, unknown[:, 0])
         return tf.tensor_scatter_nd_update(rows, unknown, self._first_values(unknown_keys))
 
+    def positions(self, keys: tf.Tensor) -> tf.Tensor:
+        """`[n]` int64 row in `rows` of each of `[n]` int64 keys; one of the first: it has none."""
+        defaults = tf.math.floormod(keys, tf.constant(self.num_defaults, tf.int64))
+        return self._read_index.lookup(keys, defaults)
+
+    @property
+    def computes_first_values(self) -> bool:
+        """Whether keys without a row read values that are computed from the key."""
+        return self._initializer.kind in COMPUTED_KINDS
+
     def _first_values(self, keys: tf.Tensor) -> tf.Tensor:
         """`[n, dim]`: what keys without a row read that is not in `rows`."""
-        if self._initializer.kind in COMPUTED_KINDS:
+        if self.computes_first_values:
             return first_values(self._initializer, keys, self.dim, self.dtype)
         num_defaults = tf.constant(self.defaults.shape[0], tf.int64)
         return tf.gather(self.defaults, tf.math.floormod(keys, num_defaults))

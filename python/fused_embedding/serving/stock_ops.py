@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from fused_embedding.lookup.stock_parts import Combining, Pairs, flat_rows, is_valid, partitioned
 from fused_embedding.serving.looked_up import LookedUp
-from fused_embedding.serving.served_table import ServedTable
 from fused_embedding.serving.stock_keys import column_keys
 
 # Inputs that say how often and when keys occur, which only training counts.
@@ -44,7 +43,8 @@ def _combining(call: Call) -> Combining:
     return Combining(call.attr("combiner"), call.attr("max_norm"))
 
 
-def _num_rows(dense_shape: tf.Tensor) -> tf.Tensor:
+def number_of_rows(dense_shape: tf.Tensor) -> tf.Tensor:
+    """The number of rows of a sparse tensor: its last dimension has the ids of a row."""
     return tf.reduce_prod(dense_shape[:-1])
 
 
@@ -89,7 +89,7 @@ def _prune_and_fill(call: Call) -> dict[str, Any]:
     if call.attr("prune"):
         keep = is_valid(pairs, call.attr("prune_sparse_weights"))
         pairs, columns = pairs.where(keep), tf.boolean_mask(columns, keep)
-    is_row_empty = pairs.is_row_empty(_num_rows(inputs["sp_dense_shape"]))
+    is_row_empty = pairs.is_row_empty(number_of_rows(inputs["sp_dense_shape"]))
     if call.attr("fill_empty_row"):
         pairs = pairs.filled(is_row_empty, call.attr("default_id"), call.attr("default_weight"))
         num_filled = tf.size(pairs.ids) - tf.size(columns)
@@ -123,7 +123,7 @@ def _partition(call: Call) -> dict[str, Any]:
 def _post_lookup_v2(call: Call) -> dict[str, Any]:
     inputs = call.inputs
     row_ids = inputs["indices_before_unique"][:, 0]
-    num_rows = _num_rows(inputs["sp_dense_shape"])
+    num_rows = number_of_rows(inputs["sp_dense_shape"])
     if call.attr("rows_end_at_last_id"):
         num_rows = tf.reduce_max(tf.concat([row_ids, [-1]], axis=0)) + 1
     weights = inputs["sp_weights_values"] if call.attr("use_sparse_weights") else None
@@ -158,7 +158,7 @@ def _pre_lookup(call: Call) -> dict[str, Any]:
     pairs = Pairs(inputs["sp_values"], indices[:, 0], indices[:, 1])
     if call.attr("prune_invalid_id"):
         pairs = pairs.where(is_valid)
-    is_row_empty = pairs.is_row_empty(_num_rows(inputs["sp_dense_shape"]))
+    is_row_empty = pairs.is_row_empty(number_of_rows(inputs["sp_dense_shape"]))
     if call.attr("fill_empty_row"):
         pairs = pairs.filled(is_row_empty, call.attr("default_id"), weight=0)
     kept = tf.stack([pairs.row_ids, pairs.weights], axis=1)
@@ -174,7 +174,7 @@ def _pre_lookup(call: Call) -> dict[str, Any]:
 
 def _post_lookup(call: Call) -> dict[str, Any]:
     inputs = call.inputs
-    num_rows = _num_rows(inputs["sp_dense_shape"])
+    num_rows = number_of_rows(inputs["sp_dense_shape"])
     row_ids = tf.concat(inputs["partitioned_indices"], axis=0)[:, 0]
     weights = inputs["partitioned_weights"]
     combined = _combining(call)(
@@ -193,24 +193,51 @@ def _post_lookup(call: Call) -> dict[str, Any]:
 # --- Groups and v3 ---
 
 
-def _group(call: Call, readers: Sequence[Callable[[tf.Tensor], tf.Tensor]]) -> dict[str, Any]:
-    """All columns of a group; `readers` give the rows of distinct ids of each table."""
-    weighted = dict(zip(call.attr("weighted_columns"), call.inputs["sp_weights"], strict=True))
-    combined = [
-        _column(call, i, readers[table], weighted.get(i))
-        for i, table in enumerate(call.attr("table_of_column"))
-    ]
+# Gives the rows of distinct ids.
+Reader = Callable[[tf.Tensor], tf.Tensor]
+
+
+def group(call: Call, readers: Sequence[Reader]) -> dict[str, Any]:
+    """All columns of a group.
+
+    Args:
+        call: Of the group's op.
+        readers: Of its tables.
+
+    Returns:
+        Its outputs.
+    """
+    weights = weights_of_columns(call)
+    tables = call.attr("table_of_column")
+    combined = [column(call, i, readers[t], weights.get(i)) for i, t in enumerate(tables)]
+    return as_outputs(call, combined)
+
+
+def weights_of_columns(call: Call) -> dict[int, tf.Tensor]:
+    """`[nnz]` weights of those columns of a group that have some."""
+    return dict(zip(call.attr("weighted_columns"), call.inputs["sp_weights"], strict=True))
+
+
+def as_outputs(call: Call, combined: list[tf.Tensor]) -> dict[str, Any]:
+    """The results of all columns as the outputs of a group's op."""
     is_one = call.attr("num_outputs") == 1
     return {"combined": [tf.concat(combined, axis=1)] if is_one else combined}
 
 
-def _column(
-    call: Call, i: int, read: Callable[[tf.Tensor], tf.Tensor], weights: tf.Tensor | None
-) -> tf.Tensor:
-    inputs = call.inputs
-    ids = tf.cast(inputs["sp_values"][i], tf.int64)
-    pairs = Pairs(ids, _row_ids(inputs["sp_indices"][i], tf.size(ids)), weights)
-    num_rows = _num_rows(inputs["sp_dense_shapes"][i])
+def column(call: Call, i: int, read: Reader, weights: tf.Tensor | None) -> tf.Tensor:
+    """One column of a group.
+
+    Args:
+        call: Of the group's op.
+        i: The number of the column.
+        read: Of its table.
+        weights: `[nnz]`; None: all 1.
+
+    Returns:
+        `[num_rows, dim]`.
+    """
+    pairs = pairs_of_column(call, i, weights)
+    num_rows = number_of_rows(call.inputs["sp_dense_shapes"][i])
     combining = Combining(call.attr("combiners")[i], call.attr("max_norms")[i])
     if call.attr("prune"):
         pairs = pairs.where(is_valid(pairs, looks_at_weights=combining.combiner != "sum"))
@@ -221,31 +248,46 @@ def _column(
     return combining(read(unique.y), unique.idx, pairs.row_ids, pairs.weights, num_rows)
 
 
+def pairs_of_column(call: Call, i: int, weights: tf.Tensor | None) -> Pairs:
+    """The ids of a column of a group, before any is pruned."""
+    ids = tf.cast(call.inputs["sp_values"][i], tf.int64)
+    return Pairs(ids, _row_ids(call.inputs["sp_indices"][i], tf.size(ids)), weights)
+
+
 def _row_ids(indices: tf.Tensor, nnz: tf.Tensor) -> tf.Tensor:
     """The first column of `[nnz, k]`, or `[nnz]` itself; its rank may be unknown."""
     width = tf.maximum(tf.size(indices) // tf.maximum(nnz, 1), 1)
     return tf.reshape(indices, tf.stack([nnz, width]))[:, 0]
 
 
+def readers_of_variables(call: Call) -> list[Reader]:
+    """Of the variables of a group."""
+    dtype = call.attr("dtype")
+
+    def reader(handle: Any) -> Reader:
+        return lambda ids: _gather_from_variable(handle, ids, dtype)
+
+    return [reader(handle) for handle in call.inputs["resources"]]
+
+
+def readers_of_tables(call: Call) -> list[Reader]:
+    """Of the EmbeddingVariables of a group."""
+    return [table.read for table in call.inputs["resources"]]
+
+
 def _group_of_tensors(call: Call) -> dict[str, Any]:
-    def reader(table: tf.Tensor) -> Callable[[tf.Tensor], tf.Tensor]:
+    def reader(table: tf.Tensor) -> Reader:
         return lambda ids: _gather_from_matrix(table, ids)
 
-    return _group(call, [reader(table) for table in call.inputs["tables"]])
+    return group(call, [reader(table) for table in call.inputs["tables"]])
 
 
 def _group_of_variables(call: Call) -> dict[str, Any]:
-    dtype = call.attr("dtype")
-
-    def reader(handle: tf.Tensor) -> Callable[[tf.Tensor], tf.Tensor]:
-        return lambda ids: _gather_from_variable(handle, ids, dtype)
-
-    return _group(call, [reader(handle) for handle in call.inputs["resources"]])
+    return group(call, readers_of_variables(call))
 
 
 def _group_of_tables(call: Call) -> dict[str, Any]:
-    tables: list[ServedTable] = call.inputs["resources"]
-    return _group(call, [table.read for table in tables])
+    return group(call, readers_of_tables(call))
 
 
 # --- Exports of fused ops, of which stock ops are made ---
@@ -259,8 +301,10 @@ def _no_unlock(call: Call) -> dict[str, Any]:
     return {}
 
 
-# What each op becomes: its outputs by name, without those that only training reads.
-STOCK_OPS: dict[str, Callable[[Call], dict[str, Any]]] = {
+# What ops become: their outputs by name, without those that only training reads.
+Lookups = dict[str, Callable[[Call], dict[str, Any]]]
+
+STOCK_OPS: Lookups = {
     "EmbeddingVariableGroupLookup": _group_of_tables,
     "EmbeddingVariableLookup": _table_lookup,
     "EmbeddingVariableServingLock": _no_lock,

@@ -86,6 +86,11 @@ def row_of_variable(i: int) -> str:
     return f"row {i}"
 
 
+def row_of_default(i: int) -> str:
+    """What messages call the row that keys without one read."""
+    return f"row {i} of the initial values"
+
+
 @dataclasses.dataclass(frozen=True)
 class StoredRows(LookedUp):
     """A variable of stored rows.

@@ -50,6 +50,7 @@ class ColumnBlocks {
                int64_t end)
       : column_(column), ids_(ids), pairs_(pairs), rule_(column.rule()), next_(begin), end_(end) {
     block_.table = column.table;
+    block_.stored = column.stored;
     block_.dim = column.dim;
   }
 
@@ -219,7 +220,7 @@ class ColumnBlocks {
   }
 
   void Clip() {
-    for (int64_t i = 0; i < block_.num_pairs; ++i) {
+    for (int64_t i = 0; i < block_.num_pairs && !column_.is_stored(); ++i) {
       PrefetchRow(column_.row_of_id(block_.ids[i]), column_.dim * static_cast<int64_t>(sizeof(T)));
     }
     WithSimd([&]() FE_INLINE_LAMBDA {

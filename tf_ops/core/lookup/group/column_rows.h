@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "tf_ops/core/lookup/group/group_column.h"
 #include "tf_ops/core/lookup/group/group_lookup.h"
@@ -17,6 +18,11 @@ template <typename T>
 FE_INLINE ComputeType<T> ClipScaleOf(const GroupColumn<T>& column, int64_t id) {
   using C = ComputeType<T>;
   if (column.max_norm < 0) return 1;
+  if constexpr (std::is_same_v<T, float>) {
+    if (column.is_stored()) {
+      return ClipScale(NormOfRow(column.stored, id, column.dim), static_cast<C>(column.max_norm));
+    }
+  }
   return ClipScale(L2Norm(column.row_of_id(id), column.dim), static_cast<C>(column.max_norm));
 }
 
@@ -36,8 +42,14 @@ class ColumnRows {
       return true;
     }
     const auto clip_scale = ClipScaleOf(column_, column_.default_id);
-    const T* embedding = column_.row_of_id(column_.default_id);
     T* combined = this->row(row);
+    const T* embedding = combined;
+    if constexpr (std::is_same_v<T, float>) {
+      if (column_.is_stored()) {
+        DecodeRow(column_.stored, column_.default_id, column_.dim, combined);
+      }
+    }
+    if (!column_.is_stored()) embedding = column_.row_of_id(column_.default_id);
     for (int64_t d = 0; d < column_.dim; ++d) Store(clip_scale * Load(embedding[d]), &combined[d]);
     return true;
   }

@@ -12,6 +12,7 @@
 #include "tf_ops/core/base/cuda/exec.h"
 #include "tf_ops/core/base/exec.h"
 #include "tf_ops/core/lookup/rows/pairs.h"
+#include "tf_ops/core/lookup/rows/stored_rows.h"
 #include "tf_ops/core/lookup/stages/prune_and_fill.h"
 
 namespace fused_embedding {
@@ -20,6 +21,7 @@ template <typename T>
 struct GroupColumn : PairSource<T> {
   IdSpan ids;                // [num_pairs]
   const T* table = nullptr;  // [table_rows, dim]
+  StoredRows stored;         // on a CPU, of float: rows in fewer bytes, instead of `table`
   int64_t table_rows = 0;
   int64_t default_id = -1;  // id that rows without ids look up; negative: such rows are zero
   bool prune = true;        // drop id < 0, and not (weight > 0) unless the combiner is sum
@@ -28,6 +30,7 @@ struct GroupColumn : PairSource<T> {
   bool ids_are_keys = false;
   const char* name = nullptr;  // the user's name for errors; null: errors have the column's number
 
+  FE_INLINE bool is_stored() const { return stored.data != nullptr; }
   FE_INLINE bool fills_default() const { return fill && default_id >= 0; }
   // The id that a filled row looks up. If default_id is negative, the result is zero.
   FE_INLINE int64_t filled_id() const { return default_id > 0 ? default_id : 0; }

@@ -63,7 +63,7 @@ class ColumnCombiner {
   // whatever the combiner.
   void CopyOneHot() {
     if (!column_.weights.empty() || column_.max_norm >= 0 || next_ != row_) return;
-    if (column_.num_pairs() != column_.num_rows) return;
+    if (column_.num_pairs() != column_.num_rows || column_.is_stored()) return;
     constexpr int64_t kValueBytes = static_cast<int64_t>(sizeof(T));
     constexpr int64_t kBlock = 1024;  // rows whose pairs stay in the L1 cache
     const TableView table{reinterpret_cast<const char*>(column_.table), column_.table_rows,

@@ -26,7 +26,8 @@ class UsualRows {
   static constexpr bool kAreCompiled = std::is_same_v<T, float> || std::is_same_v<T, BFloat16>;
 
   static bool AreOf(const GroupColumn<T>& column) {
-    return kAreCompiled && column.max_norm < 0 && AreOfDim(column.dim, UsualDims());
+    return kAreCompiled && column.max_norm < 0 && !column.is_stored() &&
+           AreOfDim(column.dim, UsualDims());
   }
 
   // Combines rows [*row, end), from pair *next on, and moves both. Stops at a row of more than

@@ -53,6 +53,16 @@ class RowSum {
       sum_[v] += term;
     }
   }
+  // Adds what load(first, &vector) makes of the values from `first` on.
+  template <typename LoadTerm>
+  FE_INLINE void AddTerms(const LoadTerm& load) {
+#pragma GCC unroll 32
+    for (int64_t v = 0; v < kNumVectors; ++v) {
+      Vector term;
+      load(v * kLanes, &term);
+      sum_[v] += term;
+    }
+  }
   FE_INLINE void Add(const RowSum& other) {
 #pragma GCC unroll 32
     for (int64_t v = 0; v < kNumVectors; ++v) sum_[v] += other.sum_[v];

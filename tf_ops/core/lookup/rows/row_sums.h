@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "tf_ops/core/lookup/rows/row_sum.h"
+#include "tf_ops/core/lookup/rows/stored_rows.h"
 
 namespace fused_embedding {
 
@@ -26,6 +27,7 @@ struct RowSumBlock {
   };
 
   const T* table = nullptr;
+  StoredRows stored;  // of float: its rows, if there are some, are read instead of those of `table`
   int64_t dim = 0;
   const int64_t* ids = nullptr;             // [num_pairs]: pair k adds row ids[k] of the table
   const ComputeType<T>* factors = nullptr;  // [num_pairs], or null: all 1
@@ -41,6 +43,9 @@ struct RowSumBlock {
 // next block; not used unless one does.
 template <typename T>
 void AddUpRows(const RowSumBlock<T>& block, double* parts);
+
+// AddUpRows of a block of stored rows.
+void AddUpStoredRows(const RowSumBlock<float>& block, double* parts);
 
 }  // namespace fused_embedding
 
