@@ -119,11 +119,17 @@ OLDEST_IN_CI := --skip-slow --grids=values --folders=ops,variable,lookup,columns
 # ccache, where it can be had, compiles the core once for all builds. GPU code is built for the oldest
 # GPU alone: no code depends on the architecture, and each takes 40 % of nvcc's time. The seconds of
 # each stage are in .ci/ci_seconds.json: commit it, so that a change's cost shows.
+#
+# Two chains side by side, because most stages have parts that keep one processor busy. In one chain
+# is what uses build/dev and the package's folder, in the other what builds or installs elsewhere.
 ci:
 	@tools/system_packages.sh ccache >/dev/null 2>&1 || true
-	@$(MAKE) -k FE_IN_CI=1 ARCHITECTURES="$(or $(ARCHITECTURES),75)" \
-	    lint build cuda test sanitize wheel bazel test-oldest qemu; \
-	    status=$$?; $(PYTHON) tools/stage.py --summary .ci/ci_seconds.json && exit $$status
+	@$(MAKE) FE_IN_CI=1 .venv/.done
+	@in_ci="$(MAKE) -k FE_IN_CI=1 ARCHITECTURES=$(or $(ARCHITECTURES),75)"; \
+	    $$in_ci sanitize wheel bazel test-oldest & elsewhere=$$!; \
+	    $$in_ci lint build cuda test qemu; status=$$?; \
+	    wait $$elsewhere || status=$$?; \
+	    $(PYTHON) tools/stage.py --summary .ci/ci_seconds.json && exit $$status
 
 clean:
 	rm -rf build dist .venv .venv-oldest .venv-docs .venv-release python/*.egg-info

@@ -14,6 +14,9 @@ if [ "$(id -u)" != 0 ]; then
     echo "missing system packages; run: sudo apt-get install$missing" >&2
     exit 1
 fi
+# Stages of `make ci` run side by side, and apt in one process alone.
+exec 9>/var/lock/fused_embedding_apt
+flock 9
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -q
 # shellcheck disable=SC2086  # a list of words
