@@ -1,6 +1,6 @@
 """An EmbeddingVariable in an ONNX file: a LabelEncoder from key to row, and the rows."""
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import tensorflow as tf
@@ -52,6 +52,14 @@ class OnnxTable:
         stored = tf.as_dtype(self._rows.dtype)
         rows = tf.raw_ops.PyFunc(input=[keys], token=self._token, Tout=[stored])[0]
         return tf.cast(tf.reshape(rows, [-1, self._rows.shape[1]]), self._dtype)
+
+    def occurrences(self, keys: tf.Tensor) -> NoReturn:
+        """Raises NotImplementedError: an ONNX file says only what rows keys read."""
+        raise NotImplementedError(
+            f"a lookup asks which keys of the EmbeddingVariable {self._name!r} have a row, as "
+            "those of adaptive tables and of blocks by frequency do, and an ONNX file does not "
+            'say: leave out format="onnx"'
+        )
 
     def convert(self, ctx: Any, keys: str, output: str, dtype: int) -> None:
         """Builds the lookup in a graph of tf2onnx.
