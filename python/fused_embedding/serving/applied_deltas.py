@@ -207,7 +207,10 @@ class AppliedDeltas(tf.Module, abc.ABC):
                 for name, values, dtype in _coding_columns(codings, len(tables))
             )
 
-        are_counted = [table.is_counted for table in tables]
+        self._note_counted()
+
+    def _note_counted(self) -> None:
+        are_counted = [table.is_counted for table in self._tables_of_deltas]
         if any(are_counted):
             self.counted = tf.Variable(are_counted, trainable=False, name="counted")
 

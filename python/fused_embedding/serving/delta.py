@@ -228,21 +228,28 @@ def _changes_of(export: _Export, sources: Sources) -> tuple[list[int], list[Tabl
     wholes = {name: tables[places[0]]._replace(name=name) for name, places in parts.items()}
     changes: dict[int, tuple[int, TableChanges]] = {}
     for name, places in parts.items():
-        read = list(sources.read(name, wholes))
+        read = _changes_of_parts(sources, name, wholes)
         if len(read) != len(places):
             raise ValueError(
                 f"{name!r} has {len(read)} partitions in the checkpoint and {len(places)} in the "
                 "export: export the model that is saved"
             )
-        changed = [_as_changes(c, name, wholes[name].coding) for c, _ in read]
-        if wholes[name].is_counted:
-            counts = sources.frequencies(name, wholes, [c.keys for c in changed])
-            pairs = zip(changed, counts, strict=True)
-            changed = [c._replace(frequencies=of_keys) for c, of_keys in pairs]
-        seeds = (seed for _, seed in read)
-        changes |= zip(places, zip(seeds, changed, strict=True), strict=True)
+        changes |= zip(places, read, strict=True)
     in_order = [changes[i] for i in range(len(tables))]
     return [seed for seed, _ in in_order], [changed for _, changed in in_order]
+
+
+def _changes_of_parts(
+    sources: Sources, name: str, tables: Mapping[str, DeltaTable]
+) -> list[tuple[int, TableChanges]]:
+    """Of each partition of a variable: its seed in the checkpoint, and its changes."""
+    read = list(sources.read(name, tables))
+    changed = [_as_changes(changes, name, tables[name].coding) for changes, _ in read]
+    if tables[name].is_counted:
+        counts = sources.frequencies(name, tables, [changes.keys for changes in changed])
+        pairs = zip(changed, counts, strict=True)
+        changed = [changes._replace(frequencies=of_keys) for changes, of_keys in pairs]
+    return [(seed, changes) for (_, seed), changes in zip(read, changed, strict=True)]
 
 
 def _dense_tensors(
