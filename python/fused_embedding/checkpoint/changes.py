@@ -1,6 +1,7 @@
 """Reads the changes in an incremental checkpoint, for copies of a table that are not trained."""
 
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -57,6 +58,18 @@ def read_changes_and_seeds(
     checkpoint: str, name: str, embedding_dim: int, dtype: tf.DType
 ) -> Iterator[tuple[Changes, int]]:
     """Reads the changes of each partition like `read_changes`, and the seed of its table."""
+    files = _files_of(checkpoint, name)
+    for suffix in files[-1]:
+        with eager_mode():  # a TF1 program may have a default graph
+            rows = raw_ops.EmbeddingVariableReadRows(
+                path=checkpoint + suffix, dtype=dtype, embedding_dim=embedding_dim
+            )
+        keys, values, removed_keys, is_incremental, seed = (column.numpy() for column in rows)
+        yield Changes(keys, values, removed_keys, not is_incremental), int(seed)
+
+
+def _files_of(checkpoint: str, name: str) -> np.ndarray:
+    """`[k, p]` suffixes of the files of a variable: of the saves of a series, by partition."""
     reader = tf.train.load_checkpoint(checkpoint)
     known = reader.get_variable_to_shape_map()
     entry = next((name + suffix for suffix in _SUFFIXES if name + suffix in known), None)
@@ -74,10 +87,37 @@ def read_changes_and_seeds(
             f"{name!r} was not saved incrementally in checkpoint {checkpoint}; save with "
             "fe.train.Saver(incremental=True) or fe.train.IncrementalCheckpointManager"
         )
-    for suffix in files[-1]:
-        with eager_mode():  # a TF1 program may have a default graph
-            rows = raw_ops.EmbeddingVariableReadRows(
-                path=checkpoint + suffix.decode(), dtype=dtype, embedding_dim=embedding_dim
-            )
-        keys, values, removed_keys, is_incremental, seed = (column.numpy() for column in rows)
-        yield Changes(keys, values, removed_keys, not is_incremental), int(seed)
+    return np.char.decode(files.astype(np.bytes_))
+
+
+def read_frequencies(checkpoint: str, name: str, keys: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Reads how often keys have occurred; restores a whole partition at a time to find out.
+
+    Args:
+        checkpoint: Prefix of an incremental checkpoint.
+        name: The EmbeddingVariable in it.
+        keys: `[n]` int64 for each partition.
+
+    Returns:
+        `[n]` int64 for each partition; 0 for a key without a row.
+    """
+    paths = np.char.add(checkpoint, _files_of(checkpoint, name))
+    with eager_mode():
+        return [_read_frequencies(*part) for part in zip(paths.T, keys, strict=True)]
+
+
+def _read_frequencies(paths: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    summary = raw_ops.EmbeddingVariableFileSummary(path=paths[-1])
+    handle = raw_ops.EmbeddingVariableHandle(
+        shared_name=f"frequencies/{uuid.uuid4().hex}",
+        initializer="constant",
+        dtype=tf.as_dtype(summary.dtype.numpy().decode()),
+        dim=int(summary.dim),
+    )
+    try:
+        raw_ops.EmbeddingVariableRestore(resource=handle, paths=paths[:, np.newaxis])
+        metadata = raw_ops.EmbeddingVariableMetadata(resource=handle, keys=keys)
+    finally:
+        tf.raw_ops.DestroyResourceOp(resource=handle)
+    frequencies: np.ndarray = metadata.frequencies.numpy()
+    return frequencies

@@ -42,6 +42,8 @@ class _Embedding(TableLayer):
         embeddings_constraint: Constraint of the weights; cannot be used with a table.
         ev_option: fe.EmbeddingVariableOption: filters, expiry, bounds. With an option the layer has
             an EmbeddingVariable, whatever `input_dim` is.
+        compression: Keeps the table in several parts, in fewer bytes: fe.keras.MultiHash,
+            DynamicDimension or Adaptive. None: in one.
         mask_zero: Whether later layers skip the positions of id 0.
         **kwargs: Arguments of keras.layers.Layer, such as `name` and `dtype`.
     """
@@ -177,6 +179,8 @@ class _EmbeddingBag(TableLayer):
         embeddings_constraint: Constraint of the weights; cannot be used with a table.
         ev_option: fe.EmbeddingVariableOption: filters, expiry, bounds. With an option the layer has
             an EmbeddingVariable, whatever `input_dim` is.
+        compression: Keeps the table in several parts, in fewer bytes: fe.keras.MultiHash,
+            DynamicDimension or Adaptive. None: in one.
         max_norm: L2 norm that each embedding is clipped to before it is combined.
         default_id: Id whose embedding a row without ids gets; None: zeros.
         **kwargs: Arguments of keras.layers.Layer, such as `name` and `dtype`.

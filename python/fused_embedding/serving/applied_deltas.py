@@ -25,12 +25,13 @@ class ChangeTensor(NamedTuple):
     dtype: tf.DType | None  # None: of the table's stored rows
 
 
-CHANGES = (
+_CHANGES = (
     ChangeTensor("keys", tf.int64),
     ChangeTensor("values", None),
     ChangeTensor("removed_keys", tf.int64),
     ChangeTensor("is_full", tf.bool),
 )
+_FREQUENCIES = ChangeTensor("frequencies", tf.int64)  # of tables that are counted
 
 
 class TableChanges(NamedTuple):
@@ -41,12 +42,14 @@ class TableChanges(NamedTuple):
         values: `[n, dim]` rows, or `[n, width]` as the table's coding stores them.
         removed_keys: `[m]` int64, distinct and none of `keys`.
         is_full: Bool scalar: all keys but `keys` are removed.
+        frequencies: `[n]` int64 occurrences of `keys`, if requests read them; else None.
     """
 
     keys: tf.Tensor
     values: tf.Tensor
     removed_keys: tf.Tensor
     is_full: tf.Tensor
+    frequencies: tf.Tensor | None = None
 
 
 class DeltaTable(NamedTuple):
@@ -60,6 +63,7 @@ class DeltaTable(NamedTuple):
             renamed or restored elsewhere; None: of an export before there were seeds.
         place: Where the model keeps the variable: attributes joined by "/"; "": unknown.
         coding: How its rows are stored; None: as numbers.
+        is_counted: Whether requests read how often keys have occurred.
     """
 
     name: str
@@ -68,6 +72,12 @@ class DeltaTable(NamedTuple):
     seed: int | None = None
     place: str = ""
     coding: Coding | None = None
+    is_counted: bool = False
+
+    @property
+    def changes(self) -> tuple[ChangeTensor, ...]:
+        """The tensors that a delta has for it."""
+        return (*_CHANGES, _FREQUENCIES) if self.is_counted else _CHANGES
 
     @property
     def stored(self) -> tuple[tf.DType, int]:
@@ -168,6 +178,9 @@ class AppliedDeltas(tf.Module, abc.ABC):
         dense_formats: `[m]` the same of the dense variables.
         dense_dims: `[m]` int64 lengths of their rows; 0 where there is no format.
         dense_dtypes: `[m]` names of the types of the numbers in their rows.
+
+    An export whose requests read how often keys have occurred also has:
+        counted: `[n]` bool of the tables: whether they read it of this one.
     """
 
     def __init__(self, tables: Sequence[DeltaTable], dense: Sequence[DenseVariable]) -> None:
@@ -193,6 +206,13 @@ class AppliedDeltas(tf.Module, abc.ABC):
                 tf.Variable(tf.constant(values, dtype), trainable=False, name=name)
                 for name, values, dtype in _coding_columns(codings, len(tables))
             )
+
+        self._note_counted()
+
+    def _note_counted(self) -> None:
+        are_counted = [table.is_counted for table in self._tables_of_deltas]
+        if any(are_counted):
+            self.counted = tf.Variable(are_counted, trainable=False, name="counted")
 
     def apply_function(self) -> Any:
         """The signature that applies a delta: `path` of its files -> `generation`."""
@@ -282,10 +302,10 @@ class AppliedDeltas(tf.Module, abc.ABC):
 
     def _read_changes(self, path: tf.Tensor) -> list[TableChanges]:
         tables = self._tables_of_deltas
-        names = [f"{i}/{change.name}" for i in range(len(tables)) for change in CHANGES]
-        dtypes = [change.dtype or table.stored[0] for table in tables for change in CHANGES]
+        names = [f"{i}/{c.name}" for i, table in enumerate(tables) for c in table.changes]
+        dtypes = [c.dtype or table.stored[0] for table in tables for c in table.changes]
         tensors = iter(_restore(path, names, dtypes))
-        changes = [TableChanges(*itertools.islice(tensors, len(CHANGES))) for _ in tables]
+        changes = [TableChanges(*itertools.islice(tensors, len(t.changes))) for t in tables]
         return [_checked(path, *pair) for pair in zip(tables, changes, strict=True)]
 
     def _read_dense(self, path: tf.Tensor) -> list[tf.Tensor]:
@@ -321,8 +341,27 @@ def _checked(path: tf.Tensor, table: DeltaTable, changes: TableChanges) -> Table
             ": write it again",
         ],
     )
-    with tf.control_dependencies([is_distinct, has_rows]):
-        return TableChanges(*map(tf.identity, changes))
+    checked = [is_distinct, has_rows]
+    if table.is_counted:
+        checked.append(_has_counts(path, table, changes))
+    with tf.control_dependencies(checked):
+        return TableChanges(*(None if one is None else tf.identity(one) for one in changes))
+
+
+def _has_counts(path: tf.Tensor, table: DeltaTable, changes: TableChanges) -> Any:
+    """What fails unless each key has its count."""
+    return tf.debugging.Assert(
+        tf.reduce_all(tf.equal(tf.shape(changes.frequencies), tf.shape(changes.keys))),
+        [
+            "the delta ",
+            path,
+            f" has frequencies of the table {table.name} of shape ",
+            tf.shape(changes.frequencies),
+            ", but keys of shape ",
+            tf.shape(changes.keys),
+            ": write it again",
+        ],
+    )
 
 
 def _columns(tables: Sequence[DeltaTable]) -> list[tuple[str, list[Any], tf.DType]]:

@@ -11,7 +11,6 @@ from fused_embedding.checkpoint.changes import Changes
 from fused_embedding.checkpoint.object_based import VALUE
 from fused_embedding.ops.tf_private import eager_mode
 from fused_embedding.serving.applied_deltas import (
-    CHANGES,
     CONTINUES,
     HAS_DENSE,
     ID,
@@ -63,11 +62,14 @@ def write_serving_delta(
             variables, `names` maps a table to another table, `continues` stores rows in other
             formats than the export, a changed row has numbers that its format does not have, or a
             delta exists at `path`.
+        NotImplementedError: If requests to an export of fused ops read how often keys have
+            occurred, as those of a table with `blocknums="frequency"` do.
     """
     path = os.fspath(path)
     if os.path.exists(path + ".index"):
         raise ValueError(f"a delta is at {path!r} already: give a new path")
     given = _read_export(os.fspath(export))
+    _check_has_deltas(os.fspath(export), given)
     names = names or {}
     _check_names(names, given)
     before = given.id if continues is None else _id_of(os.fspath(continues), given)
@@ -75,8 +77,9 @@ def write_serving_delta(
     seeds, changes = _changes_of(given, Sources(checkpoint, objects, names))
     delta_id = id_of_delta(seeds, given.codings) if given.has_seeds else new_id()
     tensors: dict[str, Any] = {ID: delta_id, CONTINUES: before, HAS_DENSE: np.bool_(dense)}
-    for i, changed in enumerate(changes):
-        tensors |= {f"{i}/{c.name}": array for c, array in zip(CHANGES, changed, strict=True)}
+    for i, (table, changed) in enumerate(zip(given.tables, changes, strict=True)):
+        arrays = zip(table.changes, changed[: len(table.changes)], strict=True)
+        tensors |= {f"{i}/{change.name}": array for change, array in arrays}
     if dense:
         tensors |= _dense_tensors(given, DenseValues(checkpoint, objects), names)
     with eager_mode():  # also where a TF1 program has a graph of its own
@@ -121,11 +124,13 @@ class _Export(NamedTuple):
         id: Its ID.
         tables: In the order in which deltas have them.
         variables: Dense variables, as the tables.
+        has_fused_ops: Whether it has the ops of this package.
     """
 
     id: bytes
     tables: list[DeltaTable]
     variables: list[_Variable]
+    has_fused_ops: bool
 
     @property
     def has_seeds(self) -> bool:
@@ -165,7 +170,11 @@ def _read_export(export: str) -> _Export:
         variables.append(_Variable(name.decode(), shapes[key], types[key]))
     if f"deltas/formats{VALUE}" in shapes:
         tables, variables = _with_codings(tables, variables, read)
-    return _Export(read("loaded"), tables, variables)
+    if f"deltas/counted{VALUE}" in shapes:
+        pairs = zip(tables, read("counted"), strict=True)
+        tables = [table._replace(is_counted=bool(is_counted)) for table, is_counted in pairs]
+    has_fused_ops = f"deltas/begun{VALUE}" not in shapes
+    return _Export(read("loaded"), tables, variables, has_fused_ops)
 
 
 def _with_codings(
@@ -198,6 +207,16 @@ def _check_names(names: Mapping[str, str], export: _Export) -> None:
         )
 
 
+def _check_has_deltas(export: str, given: _Export) -> None:
+    counted = sorted({variable_of(table.name) for table in given.tables if table.is_counted})
+    if counted and given.has_fused_ops:
+        raise NotImplementedError(
+            f"{export!r} has fused ops, and its requests read how often the keys of "
+            f"{', '.join(map(repr, counted))} have occurred, which a delta for fused ops does not "
+            'have: export with ops="stock", or export again in place of a delta'
+        )
+
+
 def _changes_of(export: _Export, sources: Sources) -> tuple[list[int], list[TableChanges]]:
     """Of each table: its seed in the checkpoint, and its changes."""
     tables = export.tables
@@ -209,17 +228,28 @@ def _changes_of(export: _Export, sources: Sources) -> tuple[list[int], list[Tabl
     wholes = {name: tables[places[0]]._replace(name=name) for name, places in parts.items()}
     changes: dict[int, tuple[int, TableChanges]] = {}
     for name, places in parts.items():
-        read = list(sources.read(name, wholes))
+        read = _changes_of_parts(sources, name, wholes)
         if len(read) != len(places):
             raise ValueError(
                 f"{name!r} has {len(read)} partitions in the checkpoint and {len(places)} in the "
                 "export: export the model that is saved"
             )
-        coding = wholes[name].coding
-        coded = ((seed, _as_changes(c, name, coding)) for c, seed in read)
-        changes |= zip(places, coded, strict=True)
+        changes |= zip(places, read, strict=True)
     in_order = [changes[i] for i in range(len(tables))]
     return [seed for seed, _ in in_order], [changed for _, changed in in_order]
+
+
+def _changes_of_parts(
+    sources: Sources, name: str, tables: Mapping[str, DeltaTable]
+) -> list[tuple[int, TableChanges]]:
+    """Of each partition of a variable: its seed in the checkpoint, and its changes."""
+    read = list(sources.read(name, tables))
+    changed = [_as_changes(changes, name, tables[name].coding) for changes, _ in read]
+    if tables[name].is_counted:
+        counts = sources.frequencies(name, tables, [changes.keys for changes in changed])
+        pairs = zip(changed, counts, strict=True)
+        changed = [changes._replace(frequencies=of_keys) for changes, of_keys in pairs]
+    return [(seed, changes) for (_, seed), changes in zip(read, changed, strict=True)]
 
 
 def _dense_tensors(

@@ -1,8 +1,14 @@
 """Which table of a checkpoint each table of an export is, for fe.write_serving_delta."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from fused_embedding.checkpoint.changes import Changes, read_changes_and_seeds
+import numpy as np
+
+from fused_embedding.checkpoint.changes import (
+    Changes,
+    read_changes_and_seeds,
+    read_frequencies,
+)
 from fused_embedding.checkpoint.object_based import FILES
 from fused_embedding.serving.applied_deltas import DeltaTable
 from fused_embedding.serving.object_paths import SavedObjects
@@ -33,7 +39,7 @@ class Sources:
             ValueError: If the checkpoint does not have it, or has another table by its name.
         """
         table = tables[name]
-        source = self._names.get(name) or self._home(table) or name
+        source = self._source(table)
         has_seed = table.seed is not None  # those of older exports are not checked
         if has_seed:
             self._check_not_swapped(source, table, tables)
@@ -42,6 +48,22 @@ class Sources:
             if has_seed:
                 self._check_seed(source, table, seed, tables)
             yield changes, seed
+
+    def frequencies(
+        self, name: str, tables: Mapping[str, DeltaTable], keys: Sequence[np.ndarray]
+    ) -> list[np.ndarray]:
+        """How often keys have occurred, in each partition of a variable.
+
+        Args:
+            name: Of an EmbeddingVariable of the export.
+            tables: All of the export, by name.
+            keys: `[n]` int64 of each partition, which have rows.
+        """
+        return read_frequencies(self._checkpoint, self._source(tables[name]), keys)
+
+    def _source(self, table: DeltaTable) -> str:
+        """The name of a table in the checkpoint."""
+        return self._names.get(table.name) or self._home(table) or table.name
 
     def _home(self, table: DeltaTable) -> str | None:
         """Where the checkpoint has a table when nobody says where; None: not known."""

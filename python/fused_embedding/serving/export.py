@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from fused_embedding.ops.tf_private import Trackable, eager_mode
 from fused_embedding.serving.applied_deltas import APPLY, AppliedDeltas, DenseVariable
+from fused_embedding.serving.counted_tables import captured_counted, counted_handles
 from fused_embedding.serving.generations import Generations
 from fused_embedding.serving.graph_copy import GraphCopier, all_inputs
 from fused_embedding.serving.graph_import import call_graph
@@ -236,8 +237,9 @@ def _export_model(
     if ops == "fused":
         _save_fused(path, concrete, described, resources, dense, places)
         return
+    counted = captured_counted(described.values())
     tables = {
-        handle: quantization.table(content_of_variable(owner))
+        handle: quantization.table(content_of_variable(owner, handle in counted))
         for handle, owner in captured.items()
         if isinstance(owner, EmbeddingVariable)
     }
@@ -347,8 +349,14 @@ def _save_fused(
     if not resources.tables or any(map(is_locked, described.values())):
         _save(path, functions, resources)
         return
-    in_order = [places.get(id(table.handle), "") for table in resources.tables]
-    locked = LockedTables(resources.tables, dense, in_order)
+    handles = [id(table.handle) for table in resources.tables]
+    counted = captured_counted(described.values())
+    locked = LockedTables(
+        resources.tables,
+        dense,
+        [places.get(handle, "") for handle in handles],
+        [handle in counted for handle in handles],
+    )
     served = {}
     for name, signature in described.items():
         given = {inside.name: handle for handle, inside in signature.captures}
@@ -373,11 +381,13 @@ def _export_session(
 ) -> None:
     if ops == "fused":
         copies = resources_of_session(session, signature, TableOfSession.variable, all_inputs)
+        counted = counted_handles(signature)
+        are_counted = [n in counted for n, t in copies.handles.items() if _is_table(t)]
         with eager_mode():
             tables, dense = copies.resources.tables, _dense_variables(copies.resources)
-            locked = LockedTables(tables, dense) if tables else None
+            locked = LockedTables(tables, dense, None, are_counted) if tables else None
             given = {
-                name: copy.handle if isinstance(copy, EmbeddingVariable) else copy
+                name: copy.handle if _is_table(copy) else copy
                 for name, copy in (copies.handles | copies.values).items()
             }
             function = _locked_function(signature, given, locked)
@@ -390,6 +400,10 @@ def _export_session(
         function = _Function(signature, copies.handles | copies.values)
         kept = _Kept(copies.resources, _dense_variables(copies.resources))
         _save_stock(path, {DEFAULT: function}, kept, quantization)
+
+
+def _is_table(copy: Any) -> bool:
+    return isinstance(copy, EmbeddingVariable)
 
 
 def _stock_function(

@@ -39,7 +39,15 @@ class Generations(AppliedDeltas):
         places: Sequence[str] | None = None,
     ) -> None:
         described = [
-            DeltaTable(table.name, table.dim, table.dtype, table.seed, place, table.coding)
+            DeltaTable(
+                table.name,
+                table.dim,
+                table.dtype,
+                table.seed,
+                place,
+                table.coding,
+                is_counted=table.counts is not None,
+            )
             for table, place in zip(tables, places or [""] * len(tables), strict=True)
         ]
         super().__init__(described, dense)
@@ -130,7 +138,7 @@ class Generations(AppliedDeltas):
         )
 
     def _put(self, generation: tf.Tensor, delta: Delta) -> tf.Tensor:
-        with tf.control_dependencies(tf.nest.flatten(list(delta))):
+        with tf.control_dependencies([t for t in tf.nest.flatten(list(delta)) if t is not None]):
             begin = self.begun.assign(generation + 1, read_value=False)
         with tf.control_dependencies([begin]):
             done = [

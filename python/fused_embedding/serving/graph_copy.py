@@ -116,7 +116,8 @@ class GraphCopier:
         for name, tensors in names.items():
             missing = Unavailable(op, name)
             if isinstance(tensors, list):
-                results += outputs.get(name, [missing] * len(tensors))
+                made = outputs.get(name, [None] * len(tensors))
+                results += [missing if result is None else result for result in made]
             else:
                 results.append(outputs.get(name, missing))
         return results

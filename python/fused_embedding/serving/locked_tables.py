@@ -19,13 +19,22 @@ from fused_embedding.variable.embedding_variable import EmbeddingVariable
 
 
 class LockedTables(AppliedDeltas):
-    """The EmbeddingVariables of an export, which requests read and deltas change in turns."""
+    """The EmbeddingVariables of an export, which requests read and deltas change in turns.
+
+    Args:
+        tables: Of the export.
+        dense: Dense variables of the export.
+        places: Where the model keeps the tables; None: not known.
+        are_counted: Of each table, whether requests read how often keys have occurred. There are
+            no deltas of such an export: what puts one in has no counts.
+    """
 
     def __init__(
         self,
         tables: Sequence[EmbeddingVariable],
         dense: Sequence[DenseVariable],
-        places: Sequence[str] | None = None,
+        places: Sequence[str] | None,
+        are_counted: Sequence[bool],
     ) -> None:
         described = [
             DeltaTable(
@@ -34,8 +43,11 @@ class LockedTables(AppliedDeltas):
                 table.dtype,
                 int(raw_ops.EmbeddingVariableSeed(resource=table.handle)),
                 place,
+                is_counted=is_counted,
             )
-            for table, place in zip(tables, places or [""] * len(tables), strict=True)
+            for table, place, is_counted in zip(
+                tables, places or [""] * len(tables), are_counted, strict=True
+            )
         ]
         super().__init__(described, dense)
         self._handles = tuple(table.handle for table in tables)
@@ -67,7 +79,7 @@ class LockedTables(AppliedDeltas):
 
     def _put(self, generation: tf.Tensor, delta: Delta) -> tf.Tensor:
         parts = zip(*delta.changes, strict=True)
-        keys, values, removed_keys, is_full = (list(of_tables) for of_tables in parts)
+        keys, values, removed_keys, is_full, _ = (list(of_tables) for of_tables in parts)
         put = raw_ops.EmbeddingVariableServingChange(
             resources=list(self._handles),
             keys=keys,

@@ -1,6 +1,6 @@
 """An EmbeddingVariable in an ONNX file: a LabelEncoder from key to row, and the rows."""
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import tensorflow as tf
@@ -35,7 +35,7 @@ class OnnxTable:
         stored: Any = None,
         stored_defaults: Any = None,
     ) -> None:
-        self._token, self._coding = token, coding
+        self._token, self._name, self._coding = token, content.name, coding
         self._keys = np.asarray(content.keys)
         defaults, values = default_rows(content).numpy(), np.asarray(content.values)
         self._num_defaults, self._dtype = len(defaults), tf.as_dtype(values.dtype)
@@ -65,6 +65,14 @@ class OnnxTable:
         if self._coding is not None:
             return joined_rows(gathered, self._coding)
         return tf.cast(gathered["rows"], self._dtype)
+
+    def occurrences(self, keys: tf.Tensor) -> NoReturn:
+        """Raises NotImplementedError: an ONNX file says only what rows keys read."""
+        raise NotImplementedError(
+            f"a lookup asks which keys of the EmbeddingVariable {self._name!r} have a row, as "
+            "those of adaptive tables and of blocks by frequency do, and an ONNX file does not "
+            'say: leave out format="onnx"'
+        )
 
     def _gather(self, keys: tf.Tensor, name: str) -> tf.Tensor:
         """What stands for the rows of one array."""

@@ -21,6 +21,7 @@ class TableContent(NamedTuple):
         initializer: What other keys read.
         matrix: `[m, dim]` for the initializer "matrix": key k reads row k mod m.
         seed: Of the table.
+        frequencies: `[n]` int64 occurrences of keys, if lookups read them; else None.
     """
 
     name: str
@@ -29,15 +30,19 @@ class TableContent(NamedTuple):
     initializer: Initializer
     matrix: Any
     seed: int
+    frequencies: Any = None
 
 
-def table_content(name: str, attributes: Any, exported: Any) -> TableContent:
+def table_content(
+    name: str, attributes: Any, exported: Any, is_counted: bool = False
+) -> TableContent:
     """The content of a table as inference reads it.
 
     Args:
         name: Of the variable.
         attributes: Gives the attrs of its handle op by name.
         exported: Outputs of the op EmbeddingVariableExport, by name, as eager tensors or arrays.
+        is_counted: Whether lookups read how often keys have occurred.
 
     Returns:
         The content, without anything that only training needs.
@@ -49,7 +54,9 @@ def table_content(name: str, attributes: Any, exported: Any) -> TableContent:
     if attributes["admission"] != "all":  # keys without a row were not admitted
         initializer = Initializer("constant", float(attributes["no_permission_value"]), 0.0, 0)
     keys, values = exported["keys"], exported["values"]
-    return TableContent(name, keys, values, initializer, exported["initializer_matrix"], seed)
+    matrix = exported["initializer_matrix"]
+    frequencies = exported["frequencies"] if is_counted else None
+    return TableContent(name, keys, values, initializer, matrix, seed, frequencies)
 
 
 def default_rows(content: TableContent) -> tf.Tensor:
@@ -78,6 +85,8 @@ class ServedTable:
             if there is a `coding`.
         defaults: Variable `[m, dim]` of a table with a `coding`: key k without a row reads row k
             mod m, in full precision, unless first values are computed.
+        counts: Variable `[n]` int64: how often the keys of `rows` have occurred, 0 for defaults;
+            None: no lookup reads it.
         free_rows: Variable `[f]` int64: rows that no generation reads, but the one that an index
             still has of before.
         last_keys: Variable `[c]` int64: what the last delta changed, which the other index lacks.
@@ -119,6 +128,12 @@ class ServedTable:
             tf.Variable(tf.zeros([0], tf.int64), shape=[None], trainable=False, name=name)
             for name in ("free_rows", "last_keys", "last_rows")
         )
+        self.counts = None
+        if content.frequencies is not None:
+            counts = tf.pad(content.frequencies, [[self.num_defaults, 0]])
+            self.counts = tf.Variable(
+                counts, shape=[None], trainable=False, name=f"{content.name}/counts"
+            )
         self._read_index = self.index
         positions = self.num_defaults + tf.range(tf.size(content.keys, tf.int64))
         self.index.insert(content.keys, positions)
@@ -127,6 +142,7 @@ class ServedTable:
         """What an export keeps, by attribute."""
         names = ["index", "odd_index", "rows", "free_rows", "last_keys", "last_rows"]
         names += ["defaults"] if self.coding is not None else []
+        names += ["counts"] if self.counts is not None else []
         return {name: getattr(self, name) for name in names}
 
     def at(self, is_odd: bool) -> "ServedTable":
@@ -159,7 +175,7 @@ class ServedTable:
             lambda: tf.raw_ops.ListDiff(x=served.export()[0], y=changes.keys).out,
             lambda: changes.removed_keys,
         )
-        placed, rows = self._place(changes.values, free)
+        placed, rows = self._place(changes, free)
         with tf.control_dependencies([caught_up, placed]):
             removal = other.remove(removed)
         with tf.control_dependencies([removal]):
@@ -194,9 +210,9 @@ class ServedTable:
         unread = tf.boolean_mask(before, before >= 0)
         return insertion, tf.concat([self.free_rows.read_value(), unread], axis=0)
 
-    def _place(self, values: tf.Tensor, free: tf.Tensor) -> tuple[Any, tf.Tensor]:
+    def _place(self, changes: TableChanges, free: tf.Tensor) -> tuple[Any, tf.Tensor]:
         """Writes values to free rows, and to new ones; where they are."""
-        count = tf.size(values[:, 0], tf.int64)
+        count = tf.size(changes.keys, tf.int64)
         num_reused = tf.minimum(count, tf.size(free, tf.int64))
         reused = free[:num_reused]
         # Not by ReadVariableOp, which copies all rows. Readers keep no reference to the rows.
@@ -205,23 +221,14 @@ class ServedTable:
         # Each growth copies all rows: a sixteenth more than is needed makes it rare.
         num_new = tf.where(num_missing > 0, num_missing + num_rows // 16, 0)
         new = tf.range(num_rows, num_rows + num_new)
-        scatter = tf.raw_ops.ResourceScatterUpdate(
-            resource=self.rows.handle, indices=reused, updates=values[:num_reused]
-        )
-
-        def grown() -> tf.Tensor:
-            spare = tf.zeros([num_new - num_missing, self.rows.shape[1]], values.dtype)
-            rows = tf.concat([self.rows.read_value(), values[num_reused:], spare], axis=0)
-            with tf.control_dependencies([self.rows.assign(rows, read_value=False)]):
-                return tf.constant(True)
-
-        with tf.control_dependencies([scatter]):
-            growth = tf.cond(num_new > 0, grown, lambda: tf.constant(True))
+        written = [_write(self.rows, changes.values, reused, num_new)]
+        if self.counts is not None:
+            written.append(_write(self.counts, changes.frequencies, reused, num_new))
         freed = self.free_rows.assign(
             tf.concat([free[num_reused:], new[num_missing:]], axis=0), read_value=False
         )
-        with tf.control_dependencies([freed]):
-            placed = tf.identity(growth)
+        with tf.control_dependencies([freed, *written]):
+            placed = tf.constant(True)
         return placed, tf.concat([reused, new[:num_missing]], axis=0)
 
     def read(self, keys: tf.Tensor) -> tf.Tensor:
@@ -254,12 +261,54 @@ class ServedTable:
         """Whether keys without a row read values that are computed from the key."""
         return self._initializer.kind in COMPUTED_KINDS
 
+    def occurrences(self, keys: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """Which keys have a row, and how often they have occurred.
+
+        Args:
+            keys: `[n]` int64.
+
+        Returns:
+            `[n]` bool; and `[n]` int64, 0 without a row, or None without `counts`.
+        """
+        positions = self.positions(keys)
+        frequencies = None if self.counts is None else tf.gather(self.counts, positions)
+        return positions >= self.num_defaults, frequencies
+
     def _first_values(self, keys: tf.Tensor) -> tf.Tensor:
         """`[n, dim]`: what keys without a row read that is not in `rows`."""
         if self.computes_first_values:
             return first_values(self._initializer, keys, self.dim, self.dtype)
         num_defaults = tf.constant(self.defaults.shape[0], tf.int64)
         return tf.gather(self.defaults, tf.math.floormod(keys, num_defaults))
+
+
+def _write(variable: tf.Variable, values: Any, reused: tf.Tensor, num_new: tf.Tensor) -> Any:
+    """Writes the first values to entries that are reused, and the others behind the last entry.
+
+    Args:
+        variable: `[n, ...]`.
+        values: `[m, ...]`.
+        reused: `[r]` int64 entries, at most m.
+        num_new: Number of entries to add, at least m - r.
+
+    Returns:
+        A scalar that is there when it is done.
+    """
+    num_reused = tf.size(reused, tf.int64)
+    scatter = tf.raw_ops.ResourceScatterUpdate(
+        resource=variable.handle, indices=reused, updates=values[:num_reused]
+    )
+
+    def grown() -> tf.Tensor:
+        more = values[num_reused:]
+        num_spare = num_new - tf.shape(more, tf.int64)[0]
+        spare = tf.zeros([num_spare, *variable.shape[1:]], values.dtype)
+        entries = tf.concat([variable.read_value(), more, spare], axis=0)
+        with tf.control_dependencies([variable.assign(entries, read_value=False)]):
+            return tf.constant(True)
+
+    with tf.control_dependencies([scatter]):
+        return tf.cond(num_new > 0, grown, lambda: tf.constant(True))
 
 
 def _new_index(name: str) -> Any:

@@ -158,17 +158,17 @@ def concrete_functions(model: Any, signatures: Any) -> dict[str, Any]:
     # Not in fe.inference(): a function that is traced now may train later.
     functions = {name: _concrete(name, function) for name, function in signatures.items()}
     if is_own:  # what applies deltas to an export is not of its model
-        functions = {n: f for n, f in functions.items() if _CHANGE not in _op_types(f.graph)}
+        functions = {n: f for n, f in functions.items() if _CHANGE not in op_types(f.graph)}
     return functions
 
 
 def is_locked(signature: Signature) -> bool:
     """Whether a signature is of an export of fused ops that was loaded."""
-    return _LOCK in _op_types(signature.graph)
+    return _LOCK in op_types(signature.graph)
 
 
-def _op_types(graph: tf.Graph) -> set[str]:
-    """Of a graph and its functions."""
+def op_types(graph: tf.Graph) -> set[str]:
+    """Types of the ops of a graph and of its functions."""
     graph_def = graph.as_graph_def()
     functions = [function.node_def for function in graph_def.library.function]
     return {node.op for nodes in [graph_def.node, *functions] for node in nodes}

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from fused_embedding.ops import raw_ops
 from fused_embedding.ops.tf_private import Trackable, eager_mode
+from fused_embedding.serving.counted_tables import counted_handles
 from fused_embedding.serving.graph_copy import needed_operations, read_inputs
 from fused_embedding.serving.served_table import TableContent, table_content
 from fused_embedding.serving.signatures import Signature
@@ -88,10 +89,11 @@ def captured_owners(signature: Signature, owners: dict[int, Any]) -> dict[int, A
     return captured
 
 
-def content_of_variable(variable: EmbeddingVariable) -> TableContent:
-    """The content of an EmbeddingVariable that was made eagerly."""
+def content_of_variable(variable: EmbeddingVariable, is_counted: bool = False) -> TableContent:
+    """The content of an EmbeddingVariable that was made eagerly, as `table_content`."""
     exported = variable.export_content()._asdict()
-    return table_content(variable.name.removesuffix(":0"), variable.table_attributes, exported)
+    name = variable.name.removesuffix(":0")
+    return table_content(name, variable.table_attributes, exported, is_counted)
 
 
 # --- Sessions ---
@@ -133,12 +135,14 @@ def resources_of_session(
     fetches = {op.name: _fetch(op) for op in needed if op.type in (*_VARIABLES, *_STOCK_TABLES)}
     fetches |= {op.name: _fetch_table(op) for op in needed if op.type == "EmbeddingVariableHandle"}
     fetched = session.run(fetches)
+    counted = counted_handles(signature)
     copies = SessionResources({}, {}, Resources([], [], []))
     with eager_mode():
         for op in needed:
             if op.name in fetched:
                 if op.type == "EmbeddingVariableHandle":
-                    table = make_table(TableOfSession(op, fetched[op.name]))
+                    is_counted = op.outputs[0].name in counted
+                    table = make_table(TableOfSession(op, fetched[op.name], is_counted))
                     copies.resources.tables.append(table)
                     copies.handles[op.outputs[0].name] = table
                 else:
@@ -186,14 +190,16 @@ class TableOfSession(NamedTuple):
     Attributes:
         op: The op that makes its handle.
         exported: Outputs of the op EmbeddingVariableExport by name, as arrays.
+        is_counted: Whether lookups read how often keys have occurred.
     """
 
     op: tf.Operation
     exported: dict[str, np.ndarray]
+    is_counted: bool = False
 
     def content(self) -> TableContent:
         """What inference reads."""
-        return table_content(self.op.name, self._attributes(), self.exported)
+        return table_content(self.op.name, self._attributes(), self.exported, self.is_counted)
 
     def variable(self) -> EmbeddingVariable:
         """A copy that is made eagerly."""

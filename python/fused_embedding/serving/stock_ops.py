@@ -9,8 +9,9 @@ from fused_embedding.lookup.stock_parts import Combining, Pairs, flat_rows, is_v
 from fused_embedding.serving.looked_up import LookedUp
 from fused_embedding.serving.stock_keys import column_keys
 
-# Inputs that say how often and when keys occur, which only training counts.
-UNREAD_INPUTS = ("counts", "step")
+# Inputs that say how often and when keys occur, and what becomes of new ones, which only training
+# looks at.
+UNREAD_INPUTS = ("counts", "first_values", "min_frequencies", "step")
 # Inputs that are matrices, or handles of them, of which rows are read.
 MATRICES = ("params", "resource", "resources", "tables")
 
@@ -75,6 +76,20 @@ def _resource_gather(call: Call) -> dict[str, Any]:
 
 def _table_lookup(call: Call) -> dict[str, Any]:
     return {"embeddings": call.inputs["resource"].read(call.inputs["keys"])}
+
+
+def _admit(call: Call) -> dict[str, Any]:
+    """Which keys have rows: nothing is counted or inserted."""
+    admitted, frequencies = [], []
+    for table, keys in zip(call.attr("table_of_column"), call.inputs["keys"], strict=True):
+        has_row, counts = call.inputs["resources"][table].occurrences(keys)
+        if call.attr("prune"):
+            is_key = keys >= 0
+            has_row &= is_key
+            counts = None if counts is None else tf.where(is_key, counts, tf.zeros_like(counts))
+        admitted.append(has_row)
+        frequencies.append(counts)
+    return {"is_admitted": admitted, "frequencies": frequencies}
 
 
 # --- Stages of v1 and v2 ---
@@ -305,6 +320,7 @@ def _no_unlock(call: Call) -> dict[str, Any]:
 Lookups = dict[str, Callable[[Call], dict[str, Any]]]
 
 STOCK_OPS: Lookups = {
+    "EmbeddingVariableAdmit": _admit,
     "EmbeddingVariableGroupLookup": _group_of_tables,
     "EmbeddingVariableLookup": _table_lookup,
     "EmbeddingVariableServingLock": _no_lock,

@@ -191,27 +191,67 @@ def get_dynamic_dimension_embedding_variable(
     block_dim = as_integer("embedding_block_dimension", embedding_block_dimension)
     num_blocks = as_integer("embedding_block_num", embedding_block_num)
     option = ev_option or EmbeddingVariableOption()
-    _check_policy(name, blocknums, compression_ratio, option)
+    check_policy(name, blocknums, compression_ratio, option)
     is_counted = blocknums == FREQUENCY
+    blocks = make_blocks(
+        name,
+        block_dim,
+        num_blocks,
+        option,
+        is_counted=is_counted,
+        key_dtype=key_dtype,
+        value_dtype=value_dtype,
+        initializer=initializer,
+        trainable=trainable,
+        collections=collections,
+        partitioner=partitioner,
+    )
+    bounds = _make_bounds(f"{name}/bounds", num_blocks) if is_counted else None
+    return DynamicEmbeddingVariable(full_name(name), blocks, bounds, compression_ratio)
+
+
+def make_blocks(
+    name: str,
+    block_dim: int,
+    num_blocks: int,
+    option: EmbeddingVariableOption,
+    *,
+    is_counted: bool,
+    initializer: Any = None,
+    **arguments: Any,
+) -> list[AnyEmbeddingVariable]:
+    """The blocks of a table.
+
+    Args:
+        name: Of the table.
+        block_dim: Length of a block.
+        num_blocks: Number of blocks.
+        option: Of each block.
+        is_counted: Whether the table decides by its counts how many blocks an id reads.
+        initializer: See `get_dynamic_dimension_embedding_variable`.
+        **arguments: Further arguments of `get_embedding_variable`.
+
+    Returns:
+        EmbeddingVariables `NAME/block{i}`.
+    """
     if initializer is None and tf.compat.v1.get_variable_scope().initializer is None:
         stddev = 1 / math.sqrt(block_dim * num_blocks)
         initializer = tf.compat.v1.truncated_normal_initializer(stddev=stddev)
-    blocks = [
+    return [
         get_embedding_variable(
             f"{name}/block{i}",
             block_dim,
-            key_dtype=key_dtype,
-            value_dtype=value_dtype,
             initializer=initializer,
-            trainable=trainable,
-            collections=collections,
-            partitioner=partitioner,
             ev_option=_counting(option) if is_counted and i == 0 else option,
+            **arguments,
         )
         for i in range(num_blocks)
     ]
-    bounds = _make_bounds(f"{name}/bounds", num_blocks) if is_counted else None
-    return DynamicEmbeddingVariable(full_name(name), blocks, bounds, compression_ratio)
+
+
+def first_bounds(num_blocks: int) -> np.ndarray:
+    """`[num_blocks]` int64: the bounds of a new table."""
+    return np.arange(1, num_blocks + 1, dtype=np.int64)
 
 
 def _counting(option: EmbeddingVariableOption) -> EmbeddingVariableOption:
@@ -220,14 +260,24 @@ def _counting(option: EmbeddingVariableOption) -> EmbeddingVariableOption:
 
 
 def _make_bounds(name: str, num_blocks: int) -> Any:
-    first = np.arange(1, num_blocks + 1, dtype=np.int64)
     with without_partitioner():
         return tf.compat.v1.get_variable(
-            name, initializer=first, trainable=False, use_resource=True
+            name, initializer=first_bounds(num_blocks), trainable=False, use_resource=True
         )
 
 
-def _check_policy(name: str, blocknums: Any, ratio: Any, option: EmbeddingVariableOption) -> None:
+def check_policy(name: str, blocknums: Any, ratio: Any, option: EmbeddingVariableOption) -> None:
+    """Checks who decides how many blocks an id reads.
+
+    Args:
+        name: Of the table.
+        blocknums: See `get_dynamic_dimension_embedding_variable`.
+        ratio: Its `compression_ratio`.
+        option: Of each block.
+
+    Raises:
+        ValueError: See there.
+    """
     if blocknums not in (None, FREQUENCY):
         raise ValueError(
             f"blocknums of {name!r} must be None or {FREQUENCY!r}, got {blocknums!r}; pass the "

@@ -49,7 +49,7 @@ class MultiHashVariable(ComposedTable):
         self.modulus = modulus
         self.pools_first = pools_first
         # Modules and checkpoints track variables in lists, but no partitioned ones.
-        self._partitions = [list(part) for part in parts if not hasattr(part, "handle")]
+        self._partitions = [list(part) for part in parts if not tf.is_tensor(part)]
 
     @property
     def val_list(self) -> list[Any]:
@@ -111,13 +111,8 @@ def get_multihash_variable(
     >>> fe.nn.fused_safe_embedding_lookup_sparse(table, ids).shape
     TensorShape([1, 16])
     """
-    _check(complementary_strategy, operation, dims)
-    (q_rows, _), (r_rows, _) = dims
-    if num_ids is not None and num_ids > q_rows * r_rows:
-        raise ValueError(
-            f"dims = {dims} have {q_rows} * {r_rows} = {q_rows * r_rows} pairs of rows for the "
-            f"{num_ids} ids of {name!r}; make q_rows at least {math.ceil(num_ids / r_rows)}"
-        )
+    check_dims(name, complementary_strategy, operation, dims, num_ids)
+    r_rows = dims[1][0]
     dtype = tf.as_dtype(dtype)
     if dtype not in VALUE_DTYPES:
         names = ", ".join(known.name for known in VALUE_DTYPES)
@@ -163,7 +158,21 @@ def make_parts(
     )
 
 
-def _check(strategy: str, operation: str, dims: Any) -> None:
+def check_dims(
+    name: str, strategy: str, operation: str, dims: Any, num_ids: int | None = None
+) -> None:
+    """Checks the arguments of `get_multihash_variable`.
+
+    Args:
+        name: See there.
+        strategy: Its `complementary_strategy`.
+        operation: See there.
+        dims: See there.
+        num_ids: See there.
+
+    Raises:
+        ValueError: See there.
+    """
     if strategy not in STRATEGIES:
         raise ValueError(
             f"complementary_strategy must be one of {', '.join(STRATEGIES)}, got {strategy!r}"
@@ -179,4 +188,10 @@ def _check(strategy: str, operation: str, dims: Any) -> None:
     if operation != "concat" and dims[0][1] != dims[1][1]:
         raise ValueError(
             f"operation {operation!r} needs rows of one length, got dims = {dims}; use 'concat'"
+        )
+    (q_rows, _), (r_rows, _) = dims
+    if num_ids is not None and num_ids > q_rows * r_rows:
+        raise ValueError(
+            f"dims = {dims} have {q_rows} * {r_rows} = {q_rows * r_rows} pairs of rows for the "
+            f"{num_ids} ids of {name!r}; make q_rows at least {math.ceil(num_ids / r_rows)}"
         )
