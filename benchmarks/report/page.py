@@ -1,4 +1,4 @@
-"""Writes the tables of docs/performance.md, accelerate.md and results/MACHINE.md from the results.
+"""Writes the tables of docs/performance.md, accelerate.md and others from the results.
 
 python -m benchmarks.report.page
 
@@ -19,6 +19,7 @@ from benchmarks.report import (
     keyed_reports,
     markdown,
     program_reports,
+    quality_reports,
     results,
     tier_reports,
 )
@@ -26,6 +27,7 @@ from benchmarks.report import (
 DOCS = machine.ROOT / "docs"
 PAGE = DOCS / "performance.md"
 PAGE_OF_PROGRAMS = DOCS / "accelerate.md"
+PAGE_OF_QUALITY = DOCS / "compressed_tables.md"
 END = "<!-- end generated -->"
 BLOCK = re.compile(rf"<!-- begin generated: (\w+) -->\n.*?{END}", re.DOTALL)
 
@@ -62,7 +64,9 @@ def pages() -> dict[pathlib.Path, dict[str, str]]:
         for folder in results.folders()
     }
     summary = {"overview": claims.overview(), "claims": claims.claims(), "losses": claims.losses()}
-    return found | {PAGE: summary, PAGE_OF_PROGRAMS: {"programs": program_reports.summary()}}
+    of_programs = {"programs": program_reports.summary()}
+    found |= {PAGE: summary, PAGE_OF_PROGRAMS: of_programs}
+    return found | {PAGE_OF_QUALITY: quality_reports.blocks()}
 
 
 def updated(text: str, blocks: dict[str, str]) -> str:
