@@ -63,18 +63,30 @@ class ColumnCombiner {
   // whatever the combiner.
   void CopyOneHot() {
     if (!column_.weights.empty() || column_.max_norm >= 0 || next_ != row_) return;
-    if (column_.num_pairs() != column_.num_rows || column_.is_stored()) return;
-    constexpr int64_t kValueBytes = static_cast<int64_t>(sizeof(T));
+    if (column_.num_pairs() != column_.num_rows) return;
     constexpr int64_t kBlock = 1024;  // rows whose pairs stay in the L1 cache
-    const TableView table{reinterpret_cast<const char*>(column_.table), column_.table_rows,
-                          column_.dim * kValueBytes};
-    const RowsOut out{reinterpret_cast<char*>(out_.data), out_.stride * kValueBytes};
     while (row_ < end_) {
       const int64_t block_end = std::min(end_, row_ + kBlock);
       if (!HaveOwnRows(column_.row_ids, row_, block_end)) return;
-      row_ = next_ = CopyRows(table, ids_, row_, block_end, end_, out);
+      row_ = next_ = CopyRowsUpTo(block_end);
       if (row_ < block_end) return;
     }
+  }
+
+  // Copies the rows of ids [row_, stop). Returns the position of the first id that is not in the
+  // table, where it stops.
+  int64_t CopyRowsUpTo(int64_t stop) const {
+    if constexpr (std::is_same_v<T, float>) {
+      if (column_.is_stored()) {
+        const StoredTable table{column_.stored, column_.table_rows, column_.dim};
+        return DecodeRows(table, ids_, row_, stop, end_, {out_.data, out_.stride});
+      }
+    }
+    constexpr int64_t kValueBytes = static_cast<int64_t>(sizeof(T));
+    const TableView table{reinterpret_cast<const char*>(column_.table), column_.table_rows,
+                          column_.dim * kValueBytes};
+    const RowsOut out{reinterpret_cast<char*>(out_.data), out_.stride * kValueBytes};
+    return CopyRows(table, ids_, row_, stop, end_, out);
   }
 
   // Up to the pair at `stop`.

@@ -9,10 +9,9 @@
 
 namespace fused_embedding {
 
-// Rows say where the rows of the table are and add one of them to a sum:
+// Rows fetch a row of the table, and add it to a sum:
 //
-//   address(id)                           of a row, which may not exist
-//   row_bytes()
+//   Fetch(id)                                 ahead of its use; the row may not exist
 //   Add<kAreScaled>(id, offset, factor, sum)  the row's values from `offset` on
 template <typename T, typename Rows, bool kAreScaled, int64_t kVectorBytes>
 class BlockSums {
@@ -60,15 +59,11 @@ class BlockSums {
     const int64_t* const ids = block_.ids;
     const int64_t num_fetched = offset == 0 ? num_fetched_ : 0;
     const auto add = [&](int64_t pair, Sum* to) FE_INLINE_LAMBDA {
-      if (pair + kRowsInFlight < num_fetched) Fetch(ids[pair + kRowsInFlight]);
+      if (pair + kRowsInFlight < num_fetched) rows.Fetch(ids[pair + kRowsInFlight]);
       const C factor = kAreScaled ? block_.factors[pair] : C{1};
       rows.template Add<kAreScaled>(ids[pair], offset, factor, to);
     };
     AddUpBlock(first, end, add, sum);
-  }
-
-  FE_INLINE void Fetch(int64_t id) const {
-    PrefetchRow(reinterpret_cast<const void*>(rows_.address(id)), rows_.row_bytes());
   }
 
   const RowSumBlock<T>& block_;

@@ -12,8 +12,10 @@ struct ValueRows {
   const T* table;
   int64_t dim;
 
-  FE_INLINE int64_t row_bytes() const { return dim * static_cast<int64_t>(sizeof(T)); }
-  FE_INLINE uintptr_t address(int64_t id) const { return AddressOfRow(table, id, row_bytes()); }
+  FE_INLINE void Fetch(int64_t id) const {
+    const int64_t row_bytes = dim * static_cast<int64_t>(sizeof(T));
+    PrefetchRow(reinterpret_cast<const void*>(AddressOfRow(table, id, row_bytes)), row_bytes);
+  }
   template <bool kIsScaled, typename Sum>
   FE_INLINE void Add(int64_t id, int64_t offset, ComputeType<T> factor, Sum* sum) const {
     sum->template Add<kIsScaled>(factor, table + offset + id * dim);

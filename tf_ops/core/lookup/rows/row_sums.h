@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "tf_ops/core/base/span.h"
 #include "tf_ops/core/lookup/rows/row_sum.h"
 #include "tf_ops/core/lookup/rows/stored_rows.h"
 
@@ -46,6 +47,23 @@ void AddUpRows(const RowSumBlock<T>& block, double* parts);
 
 // AddUpRows of a block of stored rows.
 void AddUpStoredRows(const RowSumBlock<float>& block, double* parts);
+
+struct StoredTable {
+  StoredRows rows;
+  int64_t num_rows = 0;
+  int64_t dim = 0;
+};
+
+// Where row i is written: at data + i * stride.
+struct DecodedOut {
+  float* data = nullptr;
+  int64_t stride = 0;
+};
+
+// CopyRows of stored rows, which it decodes.
+template <typename Id>
+int64_t DecodeRows(const StoredTable& table, Span<const Id> ids, int64_t begin, int64_t end,
+                   int64_t last, const DecodedOut& out);
 
 }  // namespace fused_embedding
 
