@@ -160,6 +160,61 @@ def test_steps_to_live_is_an_evict_option():
         )
 
 
+def blocks_of(name="ids", dtype=tf.int64, **options):
+    return layers.sparse_column_with_dynamic_dimension_embedding(
+        name, dtype, embedding_block_dimension=2, embedding_block_num=3, **options
+    )
+
+
+@pytest.mark.parametrize("partition_num", [None, 2])
+def test_blocks_of_a_column_are_by_frequency(partition_num):
+    with tf.Graph().as_default(), tf1.Session() as session:
+        sparse = blocks_of(partition_num=partition_num, compression_ratio=0.25)
+        column = layers.embedding_column(sparse, 6, "sum", tf1.ones_initializer())
+        words = layers.embedding_column(blocks_of("words", tf.string), 6)
+        ids = tf1.placeholder(tf.int64, [None, 1])
+        features = {"ids": ids, "words": tf.fill(tf.shape(ids), "a")}
+        output = contrib([words, column], features, scope="in")
+        with fe.inference(), tf1.variable_scope("", reuse=True):
+            read = contrib([words, column], features, scope="in")
+        step = tf1.train.AdagradOptimizer(0.0).minimize(tf.reduce_sum(output))
+        names = {v.name for v in tf1.get_collection(fe.EMBEDDING_VARIABLES)}
+        parts = [f"/part_{i}" for i in range(partition_num or 0)] or [""]
+        assert {f"in/ids_embedding/weights/block{i}{p}:0" for i in range(3) for p in parts} <= names
+        updates = tf1.get_collection(layers.UPDATE_BOUNDS)
+        assert len(updates) == 2  # of the training lookups
+        tf1.train.export_meta_graph()
+        session.run(tf1.global_variables_initializer())
+
+        def num_blocks(of_ids):
+            rows = session.run(read, {ids: [[i] for i in of_ids]})
+            return (rows[:, :6].sum(axis=1) / 2).astype(int).tolist()
+
+        for _ in range(2):
+            session.run([output, step], {ids: [[7], [7], [8], [9]]})
+        assert num_blocks([7, 8, 9, 10]) == [3, 2, 2, 0]
+        session.run(updates)
+        # Of three ids the first block is for one, and no other is for any.
+        assert num_blocks([7, 8, 9, 10]) == [1, 0, 0, 0]
+        bounds = {v.name: v for v in tf1.global_variables()}["in/ids_embedding/weights/bounds:0"]
+        assert session.run(bounds)[0] == 4
+
+
+def test_arguments_of_blocks():
+    option = blocks_of(steps_to_live=5).categorical_column.ev_option
+    assert option == fe.EmbeddingVariableOption(evict_option=fe.GlobalStepEvict(5))
+    column = blocks_of(compression_ratio=0.25).categorical_column
+    assert type(column).from_config(column.get_config()) == column
+    with pytest.raises(ValueError, match="3 blocks of 2, must be 6, got 5"):
+        layers.embedding_column(blocks_of(), 5)
+    with pytest.raises(TypeError, match="embedding_block_dimension of 'ids' must be an integer"):
+        layers.sparse_column_with_dynamic_dimension_embedding("ids", tf.int64)
+    with pytest.raises(ValueError, match="compression_ratio of 'ids'"):
+        blocks_of(compression_ratio=0.6)
+    with pytest.raises(ValueError, match="leave it out"):
+        blocks_of(ev_option=fe.EmbeddingVariableOption(filter_option=fe.CounterFilter(2)))
+
+
 def test_wrong_arguments_are_errors():
     with pytest.raises(ValueError, match="bucket_size of 'key' must be >= 1, got 0"):
         layers.sparse_column_with_integerized_feature("key", 0)

@@ -244,9 +244,6 @@ def test_a_feature_that_is_absent_is_named(expression):
         "import tensorflow.contrib.rnn": r"tensorflow\.contrib\.rnn was .* use tf\.nn\.rnn_cell",
         "from tensorflow.contrib import slim": r"tensorflow\.contrib\.slim was asked for",
         "from tensorflow.contrib.layers import fully_connected": r"use tf\.layers\.dense",
-        "from tensorflow.contrib.layers import sparse_column_with_dynamic_dimension_embedding": (
-            r"use tf\.nn\.embedding_lookup_sparse with blocknums"
-        ),
         "from tensorflow.contrib.layers import xavier_initializer": "use tf.glorot_uniform_init",
     }.items(),
 )

@@ -207,7 +207,7 @@ def test_variable_errors():
         fe.keras.variable(tf.Variable(1.0))
 
 
-@pytest.mark.parametrize("module", ["layers", "table_training"])
+@pytest.mark.parametrize("module", ["compression", "layers", "table_training"])
 def test_docstring_examples(module):
     module = importlib.import_module(f"fused_embedding.keras.{module}")
     results = doctest.testmod(module, extraglobs={"fe": fe, "tf": tf})

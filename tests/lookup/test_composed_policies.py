@@ -43,6 +43,14 @@ def frequency_table(num_blocks=4, **options):
     )
 
 
+def test_a_scope_reuses_a_table_that_counts():
+    with tf.Graph().as_default():
+        first = frequency_table(2)
+        with tf1.variable_scope("", reuse=True):
+            again = frequency_table(2)
+        assert again.bounds is first.bounds
+
+
 def num_read(table, *ids):
     rows = fe.nn.fused_safe_embedding_lookup_sparse(table, column_of(*ids)).numpy()
     return rows.sum(axis=1).astype(int).tolist()

@@ -186,6 +186,15 @@ def test_of_a_session(tmp_path, request, ops):
     assert_same(of_server.serve(tmp_path, given, loader="v1")[0], want)
 
 
+def test_a_saved_model_that_was_loaded_is_exported(tmp_path):
+    model = trained(["counted", "adaptive"], lookups=SUM)
+    tf.saved_model.save(model, str(tmp_path / "ours"), signatures=model.serve)
+    fe.export_for_serving(tf.saved_model.load(str(tmp_path / "ours")), tmp_path / "stock")
+    loaded = tf.saved_model.load(str(tmp_path / "stock")).signatures["serving_default"]
+    got = {name: rows.numpy() for name, rows in loaded(**tensors(batch())).items()}
+    assert_same(got, inferred(model.serve, batch()))
+
+
 def test_lookups_in_branches_and_loops(tmp_path):
     model = tf.Module()
     model.table = trained(["counted"]).tables["counted"]

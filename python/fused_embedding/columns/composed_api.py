@@ -1,4 +1,4 @@
-"""The functions of `fe.feature_column` that make columns over tables of several parts."""
+"""Makes columns over tables of several parts, most of them as functions of `fe.feature_column`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,8 +9,10 @@ import tensorflow as tf
 from fused_embedding.columns.api import categorical_column_with_embedding
 from fused_embedding.columns.composed_column import (
     AdaptiveCategoricalColumn,
+    DynamicDimensionCategoricalColumn,
     MultiHashCategoricalColumn,
 )
+from fused_embedding.variable.dynamic_dimension import FREQUENCY, check_policy
 from fused_embedding.variable.multihash import OPERATIONS, STRATEGIES
 from fused_embedding.variable.options import EmbeddingVariableOption, as_integer
 
@@ -146,3 +148,39 @@ def categorical_column_with_adaptive_embedding(
     size = as_integer(f"hash_bucket_size of {key!r}", hash_bucket_size)
     of_table = categorical_column_with_embedding(key, dtype, partition_num, ev_option)
     return AdaptiveCategoricalColumn(*of_table, size)  # type: ignore[call-arg]
+
+
+def dynamic_dimension_column(
+    key: str,
+    block_dim: int,
+    num_blocks: int,
+    dtype: Any,
+    partition_num: int | None,
+    ev_option: EmbeddingVariableOption | None,
+    compression_ratio: float | None,
+) -> Any:
+    """A categorical column in which frequent ids have longer rows than rare ones.
+
+    Args:
+        key: Key of the feature.
+        block_dim: Length of a block, > 0.
+        num_blocks: Number of blocks, > 0.
+        dtype: tf.string or an integer type.
+        partition_num: Number of partitions of each block.
+        ev_option: Options of each block.
+        compression_ratio: See `fe.get_dynamic_dimension_embedding_variable`.
+
+    Returns:
+        A column for `embedding_column`, whose `dimension` is `block_dim * num_blocks`.
+
+    Raises:
+        ValueError: For numbers < 1, a ratio outside (0, 0.5] and a filter in `ev_option`; and what
+            `categorical_column_with_embedding` refuses.
+    """
+    block_dim = as_integer(f"embedding_block_dimension of {key!r}", block_dim)
+    num_blocks = as_integer(f"embedding_block_num of {key!r}", num_blocks)
+    of_table = categorical_column_with_embedding(key, dtype, partition_num, ev_option)
+    check_policy(key, FREQUENCY, compression_ratio, of_table.ev_option)
+    return DynamicDimensionCategoricalColumn(  # type: ignore[call-arg]
+        *of_table, block_dim, num_blocks, compression_ratio
+    )

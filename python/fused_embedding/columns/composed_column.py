@@ -1,4 +1,4 @@
-"""Categorical columns over tables of several parts: multi-hash and adaptive."""
+"""Categorical columns over tables of several parts: multi-hash, dynamic dimension, adaptive."""
 
 from collections import namedtuple
 from typing import Any
@@ -15,6 +15,10 @@ from fused_embedding.columns.keyed_column import (
 )
 from fused_embedding.variable.adaptive import AdaptiveEmbeddingVariable, make_hash_weights
 from fused_embedding.variable.composed import full_name
+from fused_embedding.variable.dynamic_dimension import (
+    FREQUENCY,
+    get_dynamic_dimension_embedding_variable,
+)
 from fused_embedding.variable.multihash import MultiHashVariable, make_parts
 
 _VARIABLE = "embedding_weights"
@@ -22,6 +26,10 @@ _MultiHashFields = namedtuple(
     "_MultiHashFields",
     ("key", "dims", "operation", "dtype", "partition_num", "is_deeprecs", "row_dims"),
     defaults=(None,),
+)
+_DynamicDimensionFields = namedtuple(
+    "_DynamicDimensionFields",
+    ("key", "dtype", "partition_num", "ev_option", "block_dim", "num_blocks", "compression_ratio"),
 )
 _AdaptiveFields = namedtuple(
     "_AdaptiveFields", ("key", "dtype", "partition_num", "ev_option", "hash_bucket_size")
@@ -120,17 +128,57 @@ class AdaptiveCategoricalColumn(  # type: ignore[misc]
         return AdaptiveEmbeddingVariable(full_name(name), shared, own, self.hash_bucket_size)
 
 
+@serialization.register_feature_column
+class DynamicDimensionCategoricalColumn(  # type: ignore[misc]
+    _DynamicDimensionFields,  # its fields, not those of the next class
+    EmbeddingVariableCategoricalColumn,
+):
+    """See `fe.contrib.layers.sparse_column_with_dynamic_dimension_embedding`."""
+
+    is_shareable = False
+
+    def with_dimension(self, dimension: Any) -> tuple[Any, int]:
+        """The column, and the length of all blocks.
+
+        Args:
+            dimension: That of an embedding column.
+
+        Raises:
+            ValueError: If it is another.
+        """
+        whole = self.block_dim * self.num_blocks
+        if dimension != whole:
+            raise ValueError(
+                f"dimension of column {self.key!r}, which has {self.num_blocks} blocks of "
+                f"{self.block_dim}, must be {whole}, got {dimension!r}"
+            )
+        return self, whole
+
+    def make_table(self, name: str, dim: int, **arguments: Any) -> Any:
+        """A DynamicEmbeddingVariable that decides by its counts."""
+        return get_dynamic_dimension_embedding_variable(
+            name,
+            self.block_dim,
+            self.num_blocks,
+            partitioner=partitioner_of(self.partition_num),
+            ev_option=self.ev_option,
+            blocknums=FREQUENCY,
+            compression_ratio=self.compression_ratio,
+            **arguments,
+        )
+
+
 def with_dimension(categorical_column: Any, dimension: Any) -> tuple[Any, Any]:
     """A categorical column and a dimension as stock's embedding column takes them.
 
     Args:
-        categorical_column: Any, maybe a multi-hash column in a weighted one.
+        categorical_column: Any, maybe a column with a table in a weighted one.
         dimension: The user's.
 
     Returns:
         A column, and an integer where it is a multi-hash column.
     """
-    if isinstance(categorical_column, MultiHashCategoricalColumn):
+    if isinstance(categorical_column, TableCategoricalColumn):
         return categorical_column.with_dimension(dimension)
     if isinstance(categorical_column, fc_v2.WeightedCategoricalColumn):
         inner, dimension = with_dimension(categorical_column.categorical_column, dimension)

@@ -80,6 +80,14 @@ class TableCategoricalColumn(fc_v2.HashedCategoricalColumn):
         ids = string_ids(values) if self.dtype == tf.string else tf.cast(values, tf.int64)
         return tf.SparseTensor(input_tensor.indices, ids, input_tensor.dense_shape)
 
+    def with_dimension(self, dimension: Any) -> tuple[Any, Any]:
+        """The column of an embedding column of a dimension, and the length of an embedding.
+
+        Args:
+            dimension: The user's.
+        """
+        return self, dimension
+
     def make_table(self, name: str, dim: int, **arguments: Any) -> Any:
         """The table of the column in the current variable scope.
 

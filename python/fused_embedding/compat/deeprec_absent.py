@@ -165,10 +165,6 @@ _INSTEAD_OF_CONTRIB = {
     "l1_regularizer": "tf.keras.regularizers.l1",
     "l2_regularizer": "tf.keras.regularizers.l2",
     "rnn": "tf.nn.rnn_cell",
-    "sparse_column_with_dynamic_dimension_embedding": (
-        "tf.nn.embedding_lookup_sparse with blocknums, in a variable of "
-        "tf.get_dynamic_dimension_embedding_variable"
-    ),
     "variance_scaling_initializer": "tf.variance_scaling_initializer",
     "xavier_initializer": "tf.glorot_uniform_initializer",
 }

@@ -11,12 +11,15 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from fused_embedding.columns import api
+from fused_embedding.columns.composed_api import dynamic_dimension_column
 from fused_embedding.columns.fused_column import DoFusion
 from fused_embedding.columns.keyed_column import (
     IntegerizedCategoricalColumn,
     categorical_column_of_table,
     sparse_tensors_of,
 )
+from fused_embedding.variable.dynamic_dimension import DynamicEmbeddingVariable
+from fused_embedding.variable.inference import is_inference
 from fused_embedding.variable.options import (
     CheckpointOption,
     EmbeddingVariableOption,
@@ -24,12 +27,17 @@ from fused_embedding.variable.options import (
 )
 
 __all__ = [
+    "UPDATE_BOUNDS",
     "embedding_column",
     "input_from_feature_columns",
+    "sparse_column_with_dynamic_dimension_embedding",
     "sparse_column_with_embedding",
     "sparse_column_with_hash_bucket",
     "sparse_column_with_integerized_feature",
 ]
+
+UPDATE_BOUNDS = "update_bounds"
+"""Graph collection of operations, one for each dynamic-dimension column that is trained."""
 
 
 def __dir__() -> list[str]:
@@ -112,15 +120,75 @@ def sparse_column_with_embedding(
         option = dataclasses.replace(
             option, ckpt=CheckpointOption(init_data_source=init_data_source)
         )
-    if steps_to_live:
-        if option.evict_option is not None:
-            raise ValueError(
-                f"steps_to_live = {steps_to_live} and ev_option with {option.evict_option} were "
-                "given, which both say when keys leave; pass one of them"
-            )
-        option = dataclasses.replace(option, evict_option=GlobalStepEvict(steps_to_live))
+    option = _with_steps_to_live(option, steps_to_live)
     column = api.categorical_column_with_embedding(column_name, dtype, partition_num, option)
     return SparseColumn("_SparseColumnEmbedding", column)
+
+
+def _with_steps_to_live(
+    option: EmbeddingVariableOption, steps_to_live: int | None
+) -> EmbeddingVariableOption:
+    if not steps_to_live:
+        return option
+    if option.evict_option is not None:
+        raise ValueError(
+            f"steps_to_live = {steps_to_live} and ev_option with {option.evict_option} were "
+            "given, which both say when keys leave; pass one of them"
+        )
+    return dataclasses.replace(option, evict_option=GlobalStepEvict(steps_to_live))
+
+
+def sparse_column_with_dynamic_dimension_embedding(
+    column_name: str,
+    dtype: Any = tf.string,
+    partition_num: int | None = None,
+    steps_to_live: int | None = None,
+    embedding_block_dimension: int | None = None,
+    embedding_block_num: int | None = None,
+    *,
+    compression_ratio: float | None = None,
+    ev_option: EmbeddingVariableOption | None = None,
+) -> SparseColumn:
+    """A sparse column without a vocabulary, in which frequent ids have longer rows than rare ones.
+
+    An id reads as many blocks as there are bounds that its number of occurrences reaches; the
+    others are zero. The bounds are 1, 2, ... at first. The operations in the graph collection
+    `UPDATE_BOUNDS` set them by the counts: run them every some thousand steps.
+
+    Args:
+        column_name: Key of the feature.
+        dtype: tf.string or an integer type; see
+            `fused_embedding.feature_column.categorical_column_with_embedding`.
+        partition_num: Number of parts that each block is divided into; None: one.
+        steps_to_live: Short for `ev_option` with `GlobalStepEvict(steps_to_live)`.
+        embedding_block_dimension: Length of a block, > 0.
+        embedding_block_num: Number of blocks, > 0.
+        compression_ratio: Share of the blocks that ids have on average after an update of the
+            bounds, in (0, 0.5]; None: 0.5.
+        ev_option: What the table of each block does beside growing.
+
+    Returns:
+        A column for `embedding_column`, whose `dimension` is that of all blocks. The variables are
+        the EmbeddingVariables `weights/block0`, ..., and `weights/bounds`.
+
+    Raises:
+        ValueError: If a block dimension or number is < 1, for a `compression_ratio` outside
+            (0, 0.5], a filter in `ev_option`, or two of `steps_to_live` and `evict_option`.
+        TypeError: If a block dimension or number is not given.
+
+    Source: DeepRec's documents; there users say how many blocks an id reads.
+    """
+    option = _with_steps_to_live(ev_option or EmbeddingVariableOption(), steps_to_live)
+    column = dynamic_dimension_column(
+        column_name,
+        embedding_block_dimension,  # type: ignore[arg-type]  # checked
+        embedding_block_num,  # type: ignore[arg-type]  # checked
+        dtype,
+        partition_num,
+        option,
+        compression_ratio,
+    )
+    return SparseColumn("_SparseColumnDynamicDimensionEmbedding", column)
 
 
 def sparse_column_with_hash_bucket(
@@ -287,10 +355,17 @@ def input_from_feature_columns(
                     column.dense_column.categorical_column, columns_to_tensors
                 )
                 weights = _weights(column.dense_column, weight_collections or [], trainable)
+                _collect_update(weights)
                 outputs.append(
                     column.dense_column._get_dense_tensor_internal_helper(sparse_tensors, weights)
                 )
         return tf.concat(outputs, axis=1)
+
+
+def _collect_update(table: Any) -> None:
+    """Puts the operation that updates the bounds of a table into its collection."""
+    if isinstance(table, DynamicEmbeddingVariable) and table.trainable and not is_inference():
+        tf.compat.v1.add_to_collection(UPDATE_BOUNDS, table.update_bounds())
 
 
 def _weights(column: Any, weight_collections: list[str], trainable: bool) -> Any:

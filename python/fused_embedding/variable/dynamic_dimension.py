@@ -262,7 +262,11 @@ def _counting(option: EmbeddingVariableOption) -> EmbeddingVariableOption:
 def _make_bounds(name: str, num_blocks: int) -> Any:
     with without_partitioner():
         return tf.compat.v1.get_variable(
-            name, initializer=first_bounds(num_blocks), trainable=False, use_resource=True
+            name,
+            dtype=tf.int64,  # also where the scope reuses it
+            initializer=first_bounds(num_blocks),
+            trainable=False,
+            use_resource=True,
         )
 
 
