@@ -6,6 +6,7 @@
 
 #include "tf_ops/core/lookup/group/column_blocks.h"
 #include "tf_ops/core/lookup/group/usual_rows.h"
+#include "tf_ops/core/lookup/group/usual_stored_rows.h"
 #include "tf_ops/core/lookup/stages/gather.h"
 
 namespace fused_embedding {
@@ -51,7 +52,7 @@ class ColumnCombiner {
     const int64_t stop = pairs_.begin(end);
     if constexpr (kAreSorted) {
       CopyOneHot();
-      if (UsualRows<T>::AreOf(column_)) return CombineUsual(stop);
+      if (AreUsual()) return CombineUsual(stop);
     }
     return AddUpBlocks(stop) && FillRows(end);
   }
@@ -89,12 +90,32 @@ class ColumnCombiner {
     return CopyRows(table, ids_, row_, stop, end_, out);
   }
 
+  bool AreUsual() const {
+    if constexpr (std::is_same_v<T, float>) {
+      if (column_.is_stored()) return AreUsualStoredRows(column_);
+    }
+    return UsualRows<T>::AreOf(column_);
+  }
+
+  // RowsOfDims::Combine.
+  bool CombineUsualRows([[maybe_unused]] Span<const int64_t> ids) {
+    if constexpr (std::is_same_v<T, float>) {
+      if (column_.is_stored()) {
+        return CombineUsualStoredRows(column_, ids, rows_, end_, &row_, &next_);
+      }
+    }
+    if constexpr (UsualRows<T>::kAreCompiled) {
+      return typename UsualRows<T>::Combiner(column_, ids, rows_).Combine(end_, &row_, &next_);
+    }
+    return false;
+  }
+
   // Up to the pair at `stop`.
   bool CombineUsual(int64_t stop) {
     Buffer<int64_t> wide_ids;  // code for ids of 32 bits would be as much again
-    const UsualRows<T> usual(column_, WideIds(stop, &wide_ids), rows_);
+    const Span<const int64_t> ids = WideIds(stop, &wide_ids);
     while (row_ < end_) {
-      if (!usual.Combine(end_, &row_, &next_)) return false;
+      if (!CombineUsualRows(ids)) return false;
       if (row_ == end_) break;
       const int64_t long_stop = pairs_.begin(row_ + 1);
       if (long_stop <= next_ || !AddUpBlocks(long_stop)) return false;

@@ -11,36 +11,35 @@
 
 #include "tf_ops/core/lookup/group/column_rows.h"
 #include "tf_ops/core/lookup/rows/row_sums.h"
+#include "tf_ops/core/lookup/rows/table_rows.h"
 
 namespace fused_embedding {
 
-template <typename T>
-class UsualRows {
+template <int64_t... kDims>
+FE_INLINE bool IsOneOf(int64_t dim, std::integer_sequence<int64_t, kDims...>) {
+  return ((dim == kDims) || ...);
+}
+
+// TableRows<kVectorBytes> is what reads the table's rows, of the given dims: table_rows.h.
+template <typename T, template <int64_t> typename TableRows, typename Dims, bool kMayHaveWeights>
+class RowsOfDims {
  public:
   using C = ComputeType<T>;
 
-  UsualRows(const GroupColumn<T>& column, Span<const int64_t> ids, const ColumnRows<T>& rows)
+  RowsOfDims(const GroupColumn<T>& column, Span<const int64_t> ids, const ColumnRows<T>& rows)
       : column_(column), ids_(ids), rule_(column.rule()), rows_(rows) {}
-
-  // Rows of Half are bound by their conversion, and those of double are rare.
-  static constexpr bool kAreCompiled = std::is_same_v<T, float> || std::is_same_v<T, BFloat16>;
-
-  static bool AreOf(const GroupColumn<T>& column) {
-    return kAreCompiled && column.max_norm < 0 && !column.is_stored() &&
-           AreOfDim(column.dim, UsualDims());
-  }
 
   // Combines rows [*row, end), from pair *next on, and moves both. Stops at a row of more than
   // kMaxPairs pairs. Returns false if pairs are out of order, or if a row's id is not in the table.
   bool Combine(int64_t end, int64_t* row, int64_t* next) const {
     bool is_good = false;
-    if constexpr (kAreCompiled) {
-      WithSimd([&](auto vector_bytes) FE_INLINE_LAMBDA {
-        is_good = column_.weights.empty()
-                      ? CombineAll<false, vector_bytes()>(end, row, next, UsualDims())
-                      : CombineAll<true, vector_bytes()>(end, row, next, UsualDims());
-      });
-    }
+    WithSimd([&](auto vector_bytes) FE_INLINE_LAMBDA {
+      if (column_.weights.empty()) {
+        is_good = CombineAll<false, vector_bytes()>(end, row, next, Dims());
+      } else if constexpr (kMayHaveWeights) {
+        is_good = CombineAll<true, vector_bytes()>(end, row, next, Dims());
+      }
+    });
     return is_good;
   }
 
@@ -48,13 +47,6 @@ class UsualRows {
   // The most pairs of a row. AddUpRows adds longer rows, with a smaller error. TensorFlow's error
   // of long weighted rows is smaller than that of sums of eight, hence the lower limit.
   static constexpr int64_t kMaxPairs = 4096, kMaxWeightedPairs = 128;
-
-  using UsualDims = std::integer_sequence<int64_t, 4, 8, 16, 24, 32, 48, 64, 96, 128>;
-
-  template <int64_t... kDims>
-  static bool AreOfDim(int64_t dim, std::integer_sequence<int64_t, kDims...>) {
-    return ((dim == kDims) || ...);
-  }
 
   template <bool kHasWeights, int64_t kVectorBytes, int64_t... kDims>
   FE_INLINE bool CombineAll(int64_t end, int64_t* row, int64_t* next,
@@ -66,6 +58,7 @@ class UsualRows {
 
   template <int64_t kDim, bool kHasWeights, int64_t kVectorBytes>
   FE_INLINE bool CombineDim(int64_t end, int64_t* row, int64_t* next) const {
+    const TableRows<kVectorBytes> table{ReadFrom<typename TableRows<kVectorBytes>::Stored>(), kDim};
     int64_t pair = *next;
     for (; *row < end; ++*row) {
       constexpr int64_t kMax = kHasWeights ? kMaxWeightedPairs : kMaxPairs;
@@ -73,7 +66,7 @@ class UsualRows {
       if (is_long && IsOf(pair + kMax, *row)) break;
       RowSum<kDim, kVectorBytes, C> sum;
       RowTerms<double> terms;
-      const int64_t stop = AddUp<kHasWeights>(*row, is_long, pair, &terms, &sum);
+      const int64_t stop = AddUp<kHasWeights>(table, *row, is_long, pair, &terms, &sum);
       if (stop < 0 || IsOfRowBefore(stop, *row)) return false;
       pair = stop;
       if (!kHasWeights) terms.sum = static_cast<double>(terms.count);
@@ -93,23 +86,23 @@ class UsualRows {
 
   // Adds up the pairs of a row, `pair` being the first, in the order of AddUpRows. `is_long`: there
   // are more than kTermsAtOnce + 1. Returns the position after them, or -1.
-  template <bool kHasWeights, typename Sum>
-  FE_INLINE int64_t AddUp(int64_t row, bool is_long, int64_t pair, RowTerms<double>* terms,
-                          Sum* sum) const {
+  template <bool kHasWeights, typename Table, typename Sum>
+  FE_INLINE int64_t AddUp(const Table& table, int64_t row, bool is_long, int64_t pair,
+                          RowTerms<double>* terms, Sum* sum) const {
     Sum eight, rest;
     while (is_long) {
       eight = Sum();
       int64_t differences = 0;  // bits of other rows: pairs out of order
       for (const int64_t stop = pair + kTermsAtOnce; pair < stop; ++pair) {
         differences |= column_.row_ids[pair] ^ row;
-        if (!Add<kHasWeights>(pair, terms, &eight)) return -1;
+        if (!Add<kHasWeights>(table, pair, terms, &eight)) return -1;
       }
       if (differences != 0) return -1;
       if (!IsOf(pair + kTermsAtOnce - 1, row)) break;
       sum->Add(eight);
     }
     for (; IsOf(pair, row); ++pair) {
-      if (!Add<kHasWeights>(pair, terms, &rest)) return -1;
+      if (!Add<kHasWeights>(table, pair, terms, &rest)) return -1;
     }
     if (!is_long) {
       *sum = rest;
@@ -121,12 +114,10 @@ class UsualRows {
   }
 
   // Returns false if the pair is kept and its id is not in the table.
-  template <bool kHasWeights, typename Sum>
-  FE_INLINE bool Add(int64_t pair, RowTerms<double>* terms, Sum* sum) const {
+  template <bool kHasWeights, typename Table, typename Sum>
+  FE_INLINE bool Add(const Table& table, int64_t pair, RowTerms<double>* terms, Sum* sum) const {
     if (const int64_t ahead = pair + kRowsInFlight; ahead < ids_.size) {
-      if (IsInTable(ids_[ahead])) {
-        PrefetchRow(column_.row_of_id(ids_[ahead]), Sum::kNumValues * int64_t{sizeof(T)});
-      }
+      if (IsInTable(ids_[ahead])) table.Fetch(ids_[ahead]);
     }
     const int64_t id = ids_[pair];
     const C weight = kHasWeights ? column_.weights[pair] : C{1};
@@ -135,10 +126,18 @@ class UsualRows {
     }
     ++terms->count;
     if (kHasWeights) terms->sum += DenominatorTerm(column_.combiner, weight);
-    sum->template Add<kHasWeights>(weight, column_.table + id * Sum::kNumValues);
+    table.template Add<kHasWeights>(id, 0, weight, sum);
     return true;
   }
 
+  template <typename Stored>
+  FE_INLINE const Stored* ReadFrom() const {
+    if constexpr (std::is_same_v<Stored, T>) {
+      return column_.table;
+    } else {
+      return column_.stored.data;
+    }
+  }
   FE_INLINE bool IsOf(int64_t pair, int64_t row) const {
     return pair < ids_.size && column_.row_ids[pair] == row;
   }
@@ -153,6 +152,21 @@ class UsualRows {
   const Span<const int64_t> ids_;
   const PruneRule rule_;
   const ColumnRows<T>& rows_;
+};
+
+// Rows of values. Those of Half are bound by their conversion, and those of double are rare.
+template <typename T>
+struct UsualRows {
+  static constexpr bool kAreCompiled = std::is_same_v<T, float> || std::is_same_v<T, BFloat16>;
+  using Dims = std::integer_sequence<int64_t, 4, 8, 16, 24, 32, 48, 64, 96, 128>;
+  template <int64_t>
+  using Rows = ValueRows<T>;
+  using Combiner = RowsOfDims<T, Rows, Dims, true>;
+
+  static bool AreOf(const GroupColumn<T>& column) {
+    return kAreCompiled && column.max_norm < 0 && !column.is_stored() &&
+           IsOneOf(column.dim, Dims());
+  }
 };
 
 }  // namespace fused_embedding

@@ -9,10 +9,7 @@
 
 namespace fused_embedding {
 
-// Rows fetch a row of the table, and add it to a sum:
-//
-//   Fetch(id)                                 ahead of its use; the row may not exist
-//   Add<kAreScaled>(id, offset, factor, sum)  the row's values from `offset` on
+// Of the table's rows, as table_rows.h says.
 template <typename T, typename Rows, bool kAreScaled, int64_t kVectorBytes>
 class BlockSums {
  public:
@@ -71,12 +68,6 @@ class BlockSums {
   const int64_t num_fetched_;
   double* const parts_;
 };
-
-// The address of row `id` of a table: of a number, because the row may not exist.
-FE_INLINE uintptr_t AddressOfRow(const void* table, int64_t id, int64_t row_bytes) {
-  return reinterpret_cast<uintptr_t>(table) +
-         static_cast<uint64_t>(id) * static_cast<uint64_t>(row_bytes);
-}
 
 }  // namespace fused_embedding
 

@@ -2,128 +2,10 @@
 #include <type_traits>
 
 #include "tf_ops/core/lookup/rows/block_sums.h"
+#include "tf_ops/core/lookup/rows/decoded_rows.h"
 
 namespace fused_embedding {
 namespace {
-
-template <int64_t kVectorBytes, int64_t kLanes>
-FE_INLINE void LoadBytes(const uint8_t* bytes, Vector<int32_t, kLanes>* integers) {
-#if defined(__x86_64__)
-  if constexpr (kVectorBytes >= 32 && kLanes >= 4) {
-    // The compiler converts the bytes one by one.
-    using Bytes = typename VectorOf<uint8_t, kLanes>::InMemory;
-    asm("vpmovzxbd %1, %0" : "=v"(*integers) : "m"(*reinterpret_cast<const Bytes*>(bytes)));
-    return;
-  }
-#endif
-  int32_t values[kLanes];
-  for (int64_t lane = 0; lane < kLanes; ++lane) values[lane] = bytes[lane];
-  std::memcpy(integers, values, sizeof(values));
-}
-
-// LoadQuants(rows, row, dim, d, &quants) loads the quants of a row from value d on, as float.
-template <int64_t kVectorBytes, int64_t kLanes>
-FE_INLINE void LoadQuants(Int8Rows, const uint8_t* row, int64_t, int64_t d,
-                          Vector<float, kLanes>* quants) {
-  Vector<int32_t, kLanes> integers;
-  LoadBytes<kVectorBytes, kLanes>(row + d, &integers);
-  *quants = __builtin_convertvector(integers, Vector<float, kLanes>);
-}
-
-template <int64_t kVectorBytes, int64_t kLanes>
-FE_INLINE void LoadQuants(Int4Rows, const uint8_t* row, int64_t dim, int64_t d,
-                          Vector<float, kLanes>* quants) {
-  const int64_t half = Int4Rows::NumQuantBytes(dim);
-  Vector<int32_t, kLanes> integers;
-  if (d + kLanes <= half) {
-    LoadBytes<kVectorBytes, kLanes>(row + d, &integers);
-    integers &= 15;
-  } else if (d >= half) {
-    LoadBytes<kVectorBytes, kLanes>(row + d - half, &integers);
-    integers >>= 4;
-  } else if (kLanes >= 2 && half - d == kLanes / 2) {
-    constexpr int64_t kHalfLanes = kLanes >= 2 ? kLanes / 2 : 1;
-    Vector<int32_t, kHalfLanes> low_and_high[2];
-    LoadBytes<kVectorBytes, kHalfLanes>(row + d, &low_and_high[0]);
-    LoadBytes<kVectorBytes, kHalfLanes>(row, &low_and_high[1]);
-    low_and_high[0] &= 15;
-    low_and_high[1] >>= 4;
-    std::memcpy(&integers, low_and_high, sizeof(integers));
-  } else {
-    int32_t values[kLanes];
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      values[lane] = static_cast<int32_t>(Int4Rows::Quant(row, dim, d + lane));
-    }
-    std::memcpy(&integers, values, sizeof(values));
-  }
-  *quants = __builtin_convertvector(integers, Vector<float, kLanes>);
-}
-
-template <int64_t kVectorBytes, int64_t kLanes>
-FE_INLINE void LoadQuants(BFloat16Rows, const uint8_t* row, int64_t, int64_t d,
-                          Vector<float, kLanes>* quants) {
-  const uint8_t* values = row + BFloat16Rows::RowBytes(d);
-  LoadVector<kVectorBytes, kLanes>(reinterpret_cast<const BFloat16*>(values), quants);
-}
-
-// Scale and bias of a row.
-template <int64_t kVectorBytes, typename Rows>
-FE_INLINE ScaleAndBias LoadNumbers(Rows, const uint8_t* row, int64_t dim) {
-  if constexpr (std::is_same_v<Rows, Int4Rows>) {
-    uint32_t both;
-    std::memcpy(&both, row + Rows::NumQuantBytes(dim), sizeof(both));
-    const uint64_t halves = both;  // a vector of four, which the processor converts
-    Vector<float, 4> numbers;
-    LoadVector<kVectorBytes, 4>(reinterpret_cast<const Half*>(&halves), &numbers);
-    return {numbers[0], numbers[1]};
-  } else {
-    return Rows::Numbers(row, dim);
-  }
-}
-
-// Rows of one of the formats, decoded in registers.
-template <typename Rows, int64_t kVectorBytes>
-struct DecodedRows {
-  const uint8_t* table;
-  int64_t dim;
-
-  // A row may have its last bytes in one more line.
-  FE_INLINE void Fetch(int64_t id) const {
-    const int64_t row_bytes = Rows::RowBytes(dim);
-    const uintptr_t row = AddressOfRow(table, id, row_bytes);
-    PrefetchRow(reinterpret_cast<const void*>(row), row_bytes);
-    __builtin_prefetch(reinterpret_cast<const void*>(row + static_cast<size_t>(row_bytes) - 1));
-  }
-
-  template <bool kIsScaled, typename Sum>
-  FE_INLINE void Add(int64_t id, int64_t offset, float factor, Sum* sum) const {
-    // Where the values of int4 are in their bytes is known when this is compiled, if all of the row
-    // are added at once.
-    if (std::is_same_v<Rows, Int4Rows> && dim == Sum::kNumValues) {
-      AddOf<kIsScaled>(id, Sum::kNumValues, 0, factor, sum);
-    } else {
-      AddOf<kIsScaled>(id, dim, offset, factor, sum);
-    }
-  }
-
- private:
-  template <bool kIsScaled, typename Sum>
-  FE_INLINE void AddOf(int64_t id, int64_t row_dim, int64_t offset, float factor, Sum* sum) const {
-    constexpr bool kHasNumbers = !std::is_same_v<Rows, BFloat16Rows>;
-    const uint8_t* const row = table + id * Rows::RowBytes(row_dim);
-    ScaleAndBias numbers = LoadNumbers<kVectorBytes>(Rows(), row, row_dim);
-    if constexpr (kIsScaled) {
-      numbers.scale *= factor;
-      numbers.bias *= factor;
-    }
-    sum->AddTerms([&](int64_t first, auto* term) FE_INLINE_LAMBDA {
-      constexpr int64_t kLanes = static_cast<int64_t>(sizeof(*term) / sizeof(float));
-      LoadQuants<kVectorBytes, kLanes>(Rows(), row, row_dim, offset + first, term);
-      if constexpr (kIsScaled || kHasNumbers) *term *= numbers.scale;
-      if constexpr (kHasNumbers) *term += numbers.bias;
-    });
-  }
-};
 
 template <typename Rows>
 void AddUpRowsOf(const RowSumBlock<float>& block, double* parts) {
@@ -138,15 +20,31 @@ void AddUpRowsOf(const RowSumBlock<float>& block, double* parts) {
   });
 }
 
-// A row is the sum of itself.
-template <typename Decoded, int64_t kVectorBytes>
-FE_INLINE void Decode(const Decoded& rows, int64_t id, float* out) {
-  ForEachRowSum<kVectorBytes, float>(rows.dim,
-                                     [&](auto num_values, int64_t offset) FE_INLINE_LAMBDA {
-                                       RowSum<num_values(), kVectorBytes, float> sum;
-                                       rows.template Add<false>(id, offset, 1, &sum);
-                                       sum.Store(out + offset);
-                                     });
+// The arguments of DecodeRows.
+template <typename Id>
+struct Decoding {
+  const StoredTable& table;
+  Span<const Id> ids;
+  int64_t begin, end, last;
+  const DecodedOut& out;
+};
+
+// DecodeRows of rows of `dim` values, a constant for the usual dims. A row is the sum of itself.
+template <typename Rows, int64_t kVectorBytes, typename Id, typename Dim>
+FE_INLINE int64_t DecodeRowsOf(const Decoding<Id>& of, Dim dim) {
+  const DecodedRows<Rows, kVectorBytes> rows{of.table.rows.data, dim};
+  for (int64_t i = of.begin; i < of.end; ++i) {
+    if (i + kRowsInFlight < of.last) rows.Fetch(of.ids[i + kRowsInFlight]);
+    const int64_t id = of.ids[i];
+    if (static_cast<uint64_t>(id) >= static_cast<uint64_t>(of.table.num_rows)) return i;
+    float* const row = of.out.data + i * of.out.stride;
+    ForEachRowSum<kVectorBytes, float>(dim, [&](auto num_values, int64_t offset) FE_INLINE_LAMBDA {
+      RowSum<num_values(), kVectorBytes, float> sum;
+      rows.template Add<false>(id, offset, 1, &sum);
+      sum.Store(row + offset);
+    });
+  }
+  return of.end;
 }
 
 }  // namespace
@@ -159,20 +57,27 @@ void AddUpStoredRows(const RowSumBlock<float>& block, double* parts) {
 template <typename Id>
 int64_t DecodeRows(const StoredTable& table, Span<const Id> ids, int64_t begin, int64_t end,
                    int64_t last, const DecodedOut& out) {
-  int64_t i = begin;
+  const Decoding<Id> of{table, ids, begin, end, last, out};
+  int64_t stop = begin;
   WithRowsOf(table.rows.format, [&](auto format) {
+    using Rows = std::decay_t<decltype(format)>;
     WithSimd([&](auto vector_bytes) FE_INLINE_LAMBDA {
-      using Decoded = DecodedRows<std::decay_t<decltype(format)>, vector_bytes()>;
-      const Decoded rows{table.rows.data, table.dim};
-      for (; i < end; ++i) {
-        if (i + kRowsInFlight < last) rows.Fetch(ids[i + kRowsInFlight]);
-        const auto id = static_cast<uint64_t>(int64_t{ids[i]});
-        if (id >= static_cast<uint64_t>(table.num_rows)) return;
-        Decode<Decoded, vector_bytes()>(rows, ids[i], out.data + i * out.stride);
+      const auto decode = [&](auto dim) FE_INLINE_LAMBDA {
+        stop = DecodeRowsOf<Rows, vector_bytes()>(of, dim);
+      };
+      switch (table.dim) {
+        case 16:
+          return decode(std::integral_constant<int64_t, 16>());
+        case 32:
+          return decode(std::integral_constant<int64_t, 32>());
+        case 64:
+          return decode(std::integral_constant<int64_t, 64>());
+        default:
+          return decode(table.dim);
       }
     });
   });
-  return i;
+  return stop;
 }
 
 template int64_t DecodeRows(const StoredTable&, Span<const int32_t>, int64_t, int64_t, int64_t,
