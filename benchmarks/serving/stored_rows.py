@@ -98,6 +98,9 @@ class _Ours:
                 name: [self._session.make_callable(tf.group(*of_batch)) for of_batch in of_system]
                 for name, of_system in outputs.items()
             }
+        for of_system in calls.values():  # a first call prepares its graph
+            for call in of_system:
+                call()
         return {name: _in_turn(of_system) for name, of_system in calls.items()}
 
     def _variables(self, row_format: str) -> list[Any]:
