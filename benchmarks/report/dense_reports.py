@@ -151,6 +151,26 @@ def exports_table(records: list[dict]) -> str:
     return "\n".join(lines)
 
 
+def stored_rows_table(records: list[dict]) -> str:
+    """Returns the table of lookups of rows in fewer bytes: a line for each format and peer."""
+    lines = ["### Rows in fewer bytes, forward, one thread", ""]
+    others = {"float32": "x float32", "limit": "x limit", "torch_int8": "x torch's int8"}
+    others |= {
+        "torch_int4": "x torch's int4",
+        "tbe_int8": "x TBE's int8",
+        "tbe_int4": "x TBE's int4",
+    }
+    lines += markdown.head(["workload", "ids", "system", "ns an id", *others.values()])
+    for record in records:
+        axes, [cell] = record["axes"], record["cells"]
+        for name, figures in cell["systems"].items():
+            over = figures["speedup_over"]
+            row = [axes["workload"], axes["ids"], name, f"{figures['ns_per_id']:.1f}"]
+            row += [f"{over[n]['median']:.2f}" if n in over else "" for n in others]
+            lines.append(markdown.row(row))
+    return "\n".join(lines)
+
+
 def one_table_table(records: list[dict]) -> str:
     """Returns the table of many columns beside one."""
     lines = ["### Many columns beside the same ids in one column of one table", ""]
@@ -324,6 +344,7 @@ _TABLES: dict[str, Callable[[list[dict]], str]] = {
     "sweep": sweep_table,
     "serving": serving_table,
     "exports": exports_table,
+    "stored_rows": stored_rows_table,
     "op": op_table,
 }
 

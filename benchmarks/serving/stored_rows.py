@@ -26,7 +26,6 @@ _BATCHES = flags.DEFINE_integer("batches", 8, "Batches that repeat.", lower_boun
 _PEER = flags.DEFINE_list("peer", [], "Names from benchmarks/peers/torch_small_rows.py.")
 _ROUNDS = flags.DEFINE_integer("rounds", 9, "Rounds of alternation.", lower_bound=2)
 _BLOCK = flags.DEFINE_integer("block", 5, "Timed calls of a system in a round.", lower_bound=1)
-_TINY = flags.DEFINE_bool("tiny", False, "Few rows and ids: does the program work.")
 _OUTPUT = flags.DEFINE_string("output", None, "Folder for the JSON; by default the machine's.")
 
 FORMATS = ("int8", "int4", "bfloat16")
@@ -49,7 +48,7 @@ def main(_: list[str]) -> None:
     samples = timing.alternate(steps, _ROUNDS.value, _BLOCK.value)
     cell = {"phase": "forward", "check": "oracle", "systems": _figures(samples, batches)}
     _report(cell)
-    axes = {"table": "stored_rows", "workload": workload.name, "ids": _IDS.value, "threads": 1}
+    axes = {"mode": "stored_rows", "workload": workload.name, "ids": _IDS.value, "threads": 1}
     axes |= {"batches": _BATCHES.value, "rounds": _ROUNDS.value}
     axes |= {"touched_bytes": workload.touched_bytes(), "l3_bytes": machine.l3_bytes()}
     record = results.record_of("benchmarks.serving.stored_rows", axes, [cell])
@@ -58,11 +57,9 @@ def main(_: list[str]) -> None:
 
 
 def _workload() -> workloads.Workload:
+    is_uniform = _IDS.value == "uniform"
     workload = workloads.WORKLOADS[_WORKLOAD.value]
-    workload = dataclasses.replace(
-        workload, num_batches=_BATCHES.value, is_uniform=_IDS.value == "uniform"
-    )
-    return workload.tiny() if _TINY.value else workload
+    return dataclasses.replace(workload, num_batches=_BATCHES.value, is_uniform=is_uniform)
 
 
 # --- Ours ---

@@ -365,6 +365,16 @@ def test_many_columns_are_compared_with_one(tmp_path):
     assert "| tiny | 1 | forward |" in dense_reports.one_table_table([record])
 
 
+@pytest.mark.parametrize("workload", ["tiny", "tiny_multi_hot"])
+def test_rows_in_fewer_bytes_are_checked_and_measured(tmp_path, workload):
+    arguments = [f"--workload={workload}", "--rounds=2", "--block=2", "--batches=2"]
+    record, _ = run_module("serving.stored_rows", tmp_path, *arguments)
+    [cell] = record["cells"]
+    assert cell["check"] == "oracle"
+    assert {"float32", "float32_again", "int8", "int4", "bfloat16"} <= set(cell["systems"])
+    assert f"| {workload} | zipf | int8 |" in dense_reports.stored_rows_table([record])
+
+
 def test_another_clock_times_steps():
     ticks = iter(range(0, 10**9, 5000))
     steps = {"a": lambda i: None}
