@@ -80,8 +80,6 @@ class _Ours:
 
     def steps(self) -> dict[str, timing.Step]:
         """A callable of the batch number for each system."""
-        import tensorflow as tf
-
         with self._graph.as_default():
             inputs = [_inputs(self._workload, batch) for batch in self._batches]
             floats = self._variables("float32")
@@ -91,14 +89,15 @@ class _Ours:
                 tables = self._variables(row_format)
                 outputs[row_format] = [_look_up(tables, row_format, one) for one in inputs]
             self._check(outputs)
-            calls = {
-                name: [self._session.make_callable(tf.group(*of_batch)) for of_batch in of_system]
-                for name, of_system in outputs.items()
-            }
-        for of_system in calls.values():  # a first call prepares its graph
-            for call in of_system:
-                call()
-        return {name: _in_turn(of_system) for name, of_system in calls.items()}
+            return {name: self._in_turn(of_system) for name, of_system in outputs.items()}
+
+    def _in_turn(self, outputs: list[list[Any]]) -> timing.Step:
+        import tensorflow as tf
+
+        calls = [self._session.make_callable(tf.group(*of_batch)) for of_batch in outputs]
+        for call in calls:  # the first call prepares its graph
+            call()
+        return lambda i: calls[i % len(calls)]()
 
     def _variables(self, row_format: str) -> list[Any]:
         """A variable of each column's table, filled by and by: a graph has at most 2 GB."""
@@ -129,10 +128,6 @@ class _Ours:
             ]
             got = self._session.run(of_system[0])
             oracle.assert_close(got, expected.combined(rows), "float32", name)
-
-
-def _in_turn(calls: list[Any]) -> timing.Step:
-    return lambda i: calls[i % len(calls)]()
 
 
 def _cycle(dim: int, row_format: str) -> np.ndarray:
