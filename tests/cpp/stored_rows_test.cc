@@ -1,7 +1,6 @@
-#include "tf_ops/core/lookup/rows/stored_rows.h"
-
 #include "tests/cpp/group_testing.h"
 #include "tf_ops/core/lookup/group/group_lookup.h"
+#include "tf_ops/core/lookup/rows/row_formats.h"
 
 namespace fused_embedding {
 namespace {

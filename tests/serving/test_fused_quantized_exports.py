@@ -7,7 +7,7 @@ import tensorflow as tf
 import fused_embedding as fe
 from oracle.small_rows import rounded_rows
 from serving import serving_cases as cases
-from serving.test_quantized_exports import op_types, served, served_in_session
+from serving.test_quantized_exports import Tables, op_types, served, served_in_session
 
 v1 = tf.compat.v1
 LOOKUP = "FusedEmbeddingStoredRowsGroupLookup"
@@ -74,6 +74,25 @@ def test_groups_compute_what_inference_does_of_rounded_rows(tmp_path, row_format
     cases.assert_same(got, want)
     cases.assert_same(got_of_none, cases.inferred(twin.serve, cases.NO_IDS))
     cases.assert_same(served_in_session(tmp_path, given), want)
+
+
+@pytest.mark.parametrize("ops", ["stock", "fused"])
+def test_an_export_that_is_loaded_is_exported_again(tmp_path, ops):
+    model, twin = Group(), Group("int4")
+    first, second = tmp_path / "1", tmp_path / "2"
+    fe.export_for_serving(model, first, ops="fused", signatures=model.serve, quantize="int4")
+    fe.export_for_serving(tf.saved_model.load(str(first)), second, ops=ops)
+    assert op_types(second) & cases.OURS == ({LOOKUP} if ops == "fused" else set())
+    given = cases.batch()
+    cases.assert_same(*served(second, given), cases.inferred(twin.serve, given))
+
+
+def test_partitions(tmp_path):
+    """Of which no group is made: the stock ops read them."""
+    model, twin = Tables(), Tables("int8")
+    fe.export_for_serving(model, tmp_path, ops="fused", signatures=model.serve, quantize="int8")
+    given = cases.batch()
+    cases.assert_same(*served(tmp_path, given), cases.inferred(twin.serve, given))
 
 
 def test_first_values_that_are_computed(tmp_path):

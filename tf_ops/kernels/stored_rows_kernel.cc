@@ -4,7 +4,7 @@
 
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tf_ops/core/lookup/group/group_lookup.h"
-#include "tf_ops/core/lookup/rows/stored_rows.h"
+#include "tf_ops/core/lookup/rows/row_formats.h"
 #include "tf_ops/kernels/group_input.h"
 #include "tf_ops/kernels/tf_adapters.h"
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 from fused_embedding.lookup.stock_parts import Combining, Pairs, flat_rows, is_valid, partitioned
 from fused_embedding.serving.looked_up import LookedUp
 from fused_embedding.serving.stock_keys import column_keys
+from fused_embedding.serving.stored_rows import Coding, StoredRows
 
 # Inputs that say how often and when keys occur, and what becomes of new ones, which only training
 # looks at.
@@ -301,6 +302,14 @@ def _group_of_variables(call: Call) -> dict[str, Any]:
     return group(call, readers_of_variables(call))
 
 
+def _group_of_stored_rows(call: Call) -> dict[str, Any]:
+    def reader(handle: tf.Tensor, row_format: str, dim: int) -> Reader:
+        return StoredRows(handle, Coding(row_format, dim, tf.float32)).gather
+
+    tables = zip(call.inputs["resources"], call.attr("formats"), call.attr("dims"), strict=True)
+    return group(call, [reader(*table) for table in tables])
+
+
 def _group_of_tables(call: Call) -> dict[str, Any]:
     return group(call, readers_of_tables(call))
 
@@ -333,6 +342,7 @@ STOCK_OPS: Lookups = {
     "FusedEmbeddingSparsePostLookUp": _post_lookup,
     "FusedEmbeddingSparsePostLookUpV2": _post_lookup_v2,
     "FusedEmbeddingSparsePreLookUp": _pre_lookup,
+    "FusedEmbeddingStoredRowsGroupLookup": _group_of_stored_rows,
     "PartitionWithPermutation": _partition,
     "PruneInvalidAndFillEmptyRows": _prune_and_fill,
     "UniqueWithCountsV3": _unique,

@@ -9,6 +9,7 @@
 
 #include "tf_ops/core/lookup/group/group_column.h"
 #include "tf_ops/core/lookup/group/group_lookup.h"
+#include "tf_ops/core/lookup/rows/row_formats.h"
 #include "tf_ops/core/lookup/rows/row_math.h"
 
 namespace fused_embedding {

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "tf_ops/core/lookup/rows/stored_rows.h"
+#include "tf_ops/core/lookup/rows/row_formats.h"
 #include "tf_ops/core/lookup/rows/table_rows.h"
 
 namespace fused_embedding {
