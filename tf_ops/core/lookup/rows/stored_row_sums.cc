@@ -7,16 +7,21 @@
 namespace fused_embedding {
 namespace {
 
+// Code for rows without factors would be as much again.
+struct Ones {
+  Ones() { std::fill_n(factors, kTermsInBlock, 1.0F); }
+  float factors[kTermsInBlock];
+};
+
 template <typename Rows>
 void AddUpRowsOf(const RowSumBlock<float>& block, double* parts) {
+  static const Ones ones;
+  RowSumBlock<float> scaled = block;
+  if (!scaled.factors) scaled.factors = ones.factors;
   WithSimd([&](auto vector_bytes) FE_INLINE_LAMBDA {
     using Decoded = DecodedRows<Rows, vector_bytes()>;
     const Decoded rows{block.stored.data, block.dim};
-    if (block.factors) {
-      BlockSums<float, Decoded, true, vector_bytes()>(block, rows, parts).AddUp();
-    } else {
-      BlockSums<float, Decoded, false, vector_bytes()>(block, rows, parts).AddUp();
-    }
+    BlockSums<float, Decoded, true, vector_bytes()>(scaled, rows, parts).AddUp();
   });
 }
 
