@@ -60,6 +60,8 @@ LIST_ATTRS = {
     "kinds": ("identity", "hash", ""),
     "num_buckets": (1, 0, -1, 5, 2**63 - 1, -(2**63)),
     "default_keys": (-1, 0, 5, 2**62, -(2**63)),
+    "formats": ("int8", "int4", "bfloat16", "float8", ""),
+    "dims": (1, 2, 3, 17, 18, 0, -1, 2**30, 2**62, -(2**63)),
     "Tkeys": (tf.int64, tf.int32),
     "Trows": (tf.int64, tf.int32),
 }
