@@ -128,6 +128,16 @@ class ThreadedExec final : public CpuExec {
 
 constexpr int kThreadCounts[] = {1, 2, 3, 7};
 
+// How many of `number` random cases to try. With sanitizers, which are ten times slower, a quarter:
+// they look at what is read and written, and another run has compared the results of all.
+constexpr int NumCases(int number) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return (number + 3) / 4;
+#else
+  return number;
+#endif
+}
+
 template <typename T>
 struct ValueTraits;
 template <>

@@ -129,7 +129,7 @@ class CudaGroupLookupApply : public GpuTest {
  protected:
   template <typename Slot>
   void ExpectSteps(const std::string& rule, bool has_number_a_row, StepOfRow step) {
-    for (int seed = 0; seed < 25; ++seed) {
+    for (int seed = 0; seed < NumCases(25); ++seed) {
       SCOPED_TRACE(seed);
       std::string bytes;
       for (const uint64_t order : kOrderSeeds) {

@@ -8,7 +8,7 @@ class CudaGroupLookup : public GpuTest {};
 TYPED_TEST_SUITE(CudaGroupLookup, ValueTypes);
 
 TYPED_TEST(CudaGroupLookup, EqualsItsDefinitionInAnyOrderOfThreads) {
-  for (int seed = 0; seed < 100; ++seed) {
+  for (int seed = 0; seed < NumCases(100); ++seed) {
     SCOPED_TRACE(seed);
     const DeviceGroup<TypeParam> group(seed);
     const int64_t gap = seed % 5;
@@ -27,7 +27,7 @@ TYPED_TEST(CudaGroupLookup, EqualsItsDefinitionInAnyOrderOfThreads) {
 }
 
 TYPED_TEST(CudaGroupLookup, GradientEqualsItsDefinitionInAnyOrderOfThreads) {
-  for (int seed = 0; seed < 100; ++seed) {
+  for (int seed = 0; seed < NumCases(100); ++seed) {
     SCOPED_TRACE(seed);
     const DeviceGroup<TypeParam> group(seed);
     std::string bytes;
@@ -46,7 +46,7 @@ TYPED_TEST(CudaGroupLookup, GradientEqualsItsDefinitionInAnyOrderOfThreads) {
 }
 
 TYPED_TEST(CudaGroupLookup, GradientOfWeightsEqualsItsDefinitionInAnyOrderOfThreads) {
-  for (int seed = 0; seed < 100; ++seed) {
+  for (int seed = 0; seed < NumCases(100); ++seed) {
     SCOPED_TRACE(seed);
     const DeviceGroup<TypeParam> group(seed);
     std::string bytes;

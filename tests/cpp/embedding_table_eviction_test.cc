@@ -79,7 +79,7 @@ void FillBoundedTable(EvictionPolicy eviction, int seed) {
 TEST(EmbeddingTableEvictionTest, ABoundedTableGivesUpTheLeastUsedRows) {
   for (const EvictionPolicy eviction :
        {EvictionPolicy::kNone, EvictionPolicy::kLru, EvictionPolicy::kLfu}) {
-    for (int seed = 0; seed < 15; ++seed) {
+    for (int seed = 0; seed < NumCases(15); ++seed) {
       FillBoundedTable(eviction, seed);
       if (HasFatalFailure()) FAIL() << "policy " << static_cast<int>(eviction) << " seed " << seed;
     }

@@ -401,7 +401,7 @@ class RandomRun {
 };
 
 TEST(EmbeddingTableModelTest, RandomOperationsDoWhatTheyDoToAMap) {
-  for (int seed = 0; seed < 30; ++seed) {
+  for (int seed = 0; seed < NumCases(30); ++seed) {
     RandomRun run(seed);
     for (int step = 0; step < 120; ++step) {
       run.Step();
@@ -414,7 +414,7 @@ TEST(EmbeddingTableModelTest, RandomOperationsDoWhatTheyDoToAMap) {
 // Rows that leave DRAM and come back are what they were.
 TEST(EmbeddingTableModelTest, RandomOperationsAboveAColdStore) {
   TableStatistics sum;
-  for (int seed = 0; seed < 30; ++seed) {
+  for (int seed = 0; seed < NumCases(30); ++seed) {
     RandomRun run(seed, MemoryColdStore::Open);
     for (int step = 0; step < 120; ++step) {
       run.Step();

@@ -88,7 +88,7 @@ class GroupLookup : public ::testing::Test {};
 TYPED_TEST_SUITE(GroupLookup, ValueTypes);
 
 TYPED_TEST(GroupLookup, EqualsItsDefinitionForAnyNumberOfThreads) {
-  for (int seed = 0; seed < 150; ++seed) {
+  for (int seed = 0; seed < NumCases(150); ++seed) {
     SCOPED_TRACE(seed);
     const Group<TypeParam> group(seed);
     const int64_t gap = seed % 3;
@@ -102,7 +102,7 @@ TYPED_TEST(GroupLookup, EqualsItsDefinitionForAnyNumberOfThreads) {
 }
 
 TYPED_TEST(GroupLookup, GradientEqualsItsDefinitionForAnyNumberOfThreads) {
-  for (int seed = 0; seed < 150; ++seed) {
+  for (int seed = 0; seed < NumCases(150); ++seed) {
     SCOPED_TRACE(seed);
     const Group<TypeParam> group(seed);
     const auto want = group.Backward(SerialExec());

@@ -63,7 +63,7 @@ void CompareWithMap(int64_t num_entries, int seed, const HashOf& hash_of) {
 }
 
 TEST(HashIndexTest, FindsWhatAMapFinds) {
-  for (int seed = 0; seed < 20; ++seed) {
+  for (int seed = 0; seed < NumCases(20); ++seed) {
     CompareWithMap(1 + 97 * seed, seed, [](Random* random) { return (*random)(); });
   }
 }

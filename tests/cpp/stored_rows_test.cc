@@ -95,7 +95,7 @@ class StoredGroup : public GroupCase<float> {
 };
 
 TEST(StoredRows, GroupLookupEqualsItsDefinitionForAnyNumberOfThreads) {
-  for (int seed = 0; seed < 150; ++seed) {
+  for (int seed = 0; seed < NumCases(150); ++seed) {
     for (const RowFormat format : kFormats) {
       SCOPED_TRACE(::testing::Message() << seed << " " << static_cast<int>(format));
       const StoredGroup group(seed, format);
