@@ -145,7 +145,7 @@ def test_stock_tensorflow_serves_all_kinds(tmp_path, server):
 
 def test_stock_tensorflow_serves_partitions(tmp_path, server):
     lookups = {"weighted_mean": FEW_LOOKUPS["weighted_mean"]}
-    model = trained(["blocks", "counted", "adaptive"], num_partitions=3, lookups=lookups)
+    model = trained(["counted", "adaptive"], num_partitions=2, lookups=lookups)
     model.export(tmp_path)
     for given in (batch(), batch(OTHER_IDS)):
         assert_served(server, tmp_path, given, inferred(model.serve, given))
