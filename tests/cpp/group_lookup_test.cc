@@ -29,18 +29,7 @@ class Group : public GroupCase<T> {
 
   // Each column's result, with `gap` values between rows that must stay as they are.
   std::vector<Array<T>> Combine(const CpuExec& exec, int64_t gap) const {
-    GroupPlan<T> plan;
-    EXPECT_TRUE(IsOk(PlanGroupLookup(exec, span(), &plan)));
-    std::vector<Array<T>> results;
-    std::vector<CombinedOut<T>> out;
-    for (const ColumnCase& column : cases_) {
-      const int64_t stride = column.pairs.dim + gap;
-      results.push_back(Array<T>(column.pairs.num_rows * stride, Rounded<T>(-77)));
-      out.push_back({results.back().data(), stride});
-    }
-    EXPECT_TRUE(IsOk(
-        RunGroupLookup<T>(exec, span(), plan, {out.data(), static_cast<int64_t>(out.size())})));
-    return results;
+    return CombineColumns(exec, cases_, span(), gap);
   }
 
   std::vector<Gradient> Backward(const CpuExec& exec) const {
@@ -91,13 +80,7 @@ TYPED_TEST(GroupLookup, EqualsItsDefinitionForAnyNumberOfThreads) {
   for (int seed = 0; seed < NumCases(150); ++seed) {
     SCOPED_TRACE(seed);
     const Group<TypeParam> group(seed);
-    const int64_t gap = seed % 3;
-    const auto want = group.Combine(SerialExec(), gap);
-    group.ExpectCombined(want, gap);
-    for (const int num_threads : kThreadCounts) {
-      const auto got = group.Combine(ThreadedExec(num_threads), gap);
-      for (size_t c = 0; c < want.size(); ++c) ASSERT_EQ(got[c].bytes(), want[c].bytes());
-    }
+    ExpectCombinedByAnyNumberOfThreads(group, seed % 3);
   }
 }
 

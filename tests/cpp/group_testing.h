@@ -5,6 +5,7 @@
 
 #include "tests/cpp/naive_lookup.h"
 #include "tf_ops/core/lookup/group/group_column.h"
+#include "tf_ops/core/lookup/group/group_lookup.h"
 
 namespace fused_embedding {
 
@@ -188,6 +189,35 @@ class GroupCase {
   std::vector<Matrix> grads_;
   std::vector<Array<T>> flat_grads_;
 };
+
+// The results of the columns of a group, each with `gap` values between rows that must stay as they
+// are.
+template <typename T>
+std::vector<Array<T>> CombineColumns(const CpuExec& exec, const std::vector<ColumnCase>& cases,
+                                     Span<const GroupColumn<T>> columns, int64_t gap) {
+  GroupPlan<T> plan;
+  EXPECT_TRUE(IsOk(PlanGroupLookup(exec, columns, &plan)));
+  std::vector<Array<T>> results;
+  std::vector<CombinedOut<T>> out;
+  for (const ColumnCase& column : cases) {
+    const int64_t stride = column.pairs.dim + gap;
+    results.push_back(Array<T>(column.pairs.num_rows * stride, Rounded<T>(-77)));
+    out.push_back({results.back().data(), stride});
+  }
+  EXPECT_TRUE(IsOk(RunGroupLookup<T>(exec, columns, plan, AsSpan(std::as_const(out)))));
+  return results;
+}
+
+// Expects the results that `group` must have, and the same bits with any number of threads.
+template <typename Group>
+void ExpectCombinedByAnyNumberOfThreads(const Group& group, int64_t gap) {
+  const auto want = group.Combine(SerialExec(), gap);
+  group.ExpectCombined(want, gap);
+  for (const int num_threads : kThreadCounts) {
+    const auto got = group.Combine(ThreadedExec(num_threads), gap);
+    for (size_t c = 0; c < want.size(); ++c) ASSERT_EQ(got[c].bytes(), want[c].bytes());
+  }
+}
 
 }  // namespace fused_embedding
 

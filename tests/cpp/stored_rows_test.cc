@@ -73,18 +73,7 @@ class StoredGroup : public GroupCase<float> {
   }
 
   std::vector<Array<float>> Combine(const CpuExec& exec, int64_t gap) const {
-    const Span<const GroupColumn<float>> span = AsSpan(columns_);
-    GroupPlan<float> plan;
-    EXPECT_TRUE(IsOk(PlanGroupLookup(exec, span, &plan)));
-    std::vector<Array<float>> results;
-    std::vector<CombinedOut<float>> out;
-    for (const ColumnCase& column : cases_) {
-      const int64_t stride = column.pairs.dim + gap;
-      results.push_back(Array<float>(column.pairs.num_rows * stride, -77));
-      out.push_back({results.back().data(), stride});
-    }
-    EXPECT_TRUE(IsOk(RunGroupLookup<float>(exec, span, plan, AsSpan(std::as_const(out)))));
-    return results;
+    return CombineColumns(exec, cases_, AsSpan(columns_), gap);
   }
 
  private:
@@ -99,13 +88,7 @@ TEST(StoredRows, GroupLookupEqualsItsDefinitionForAnyNumberOfThreads) {
     for (const RowFormat format : kFormats) {
       SCOPED_TRACE(::testing::Message() << seed << " " << static_cast<int>(format));
       const StoredGroup group(seed, format);
-      const int64_t gap = seed % 3;
-      const auto want = group.Combine(SerialExec(), gap);
-      group.ExpectCombined(want, gap);
-      for (const int num_threads : kThreadCounts) {
-        const auto got = group.Combine(ThreadedExec(num_threads), gap);
-        for (size_t c = 0; c < want.size(); ++c) ASSERT_EQ(got[c].bytes(), want[c].bytes());
-      }
+      ExpectCombinedByAnyNumberOfThreads(group, seed % 3);
     }
   }
 }

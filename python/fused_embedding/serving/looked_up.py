@@ -35,6 +35,18 @@ class LookedUp(abc.ABC):
         """What `op` gets, which reads or changes more than some rows."""
 
 
+class ReadByRow(LookedUp):
+    """Stands for a matrix of stored rows, of which nothing but rows can be read."""
+
+    def value(self) -> "ReadByRow":
+        """Itself: it can only be read by row."""
+        return self
+
+    def whole(self, op: tf.Operation) -> tf.Tensor:
+        """Refuses: who reads more than rows is known before a variable is stored."""
+        raise RuntimeError(f"op {op.name!r} of type {op.type} reads a variable of stored rows")
+
+
 @dataclasses.dataclass
 class Uses:
     """How a graph uses a variable.

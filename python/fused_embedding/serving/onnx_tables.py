@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from fused_embedding.serving.first_values import Initializer
-from fused_embedding.serving.looked_up import LookedUp
+from fused_embedding.serving.looked_up import ReadByRow
 from fused_embedding.serving.served_table import TableContent, default_rows
 from fused_embedding.serving.stored_rows import Coding
 
@@ -186,7 +186,7 @@ def joined_rows(gathered: dict[str, tf.Tensor], coding: Coding) -> tf.Tensor:
     return tf.cast(quants * numbers[..., :1] + numbers[..., 1:], coding.dtype)
 
 
-class OnnxRows(LookedUp):
+class OnnxRows(ReadByRow):
     """A variable of rows that ONNX can decode.
 
     Attributes:
@@ -211,10 +211,6 @@ class OnnxRows(LookedUp):
         """Of the matrix that is stored."""
         return self._num_rows, self._coding.dim
 
-    def value(self) -> "OnnxRows":
-        """Itself: it can only be read by row."""
-        return self
-
     def gather(self, ids: tf.Tensor) -> tf.Tensor:
         """Decodes rows.
 
@@ -226,10 +222,6 @@ class OnnxRows(LookedUp):
         """
         gathered = {name: tf.gather(of, ids) for name, of in self._variables.items()}
         return joined_rows(gathered, self._coding)
-
-    def whole(self, op: tf.Operation) -> tf.Tensor:
-        """Refuses: who reads more than rows is known before a variable is stored."""
-        raise RuntimeError(f"op {op.name!r} of type {op.type} reads a variable of stored rows")
 
 
 class OnnxTables:

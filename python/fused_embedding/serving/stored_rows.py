@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fused_embedding.serving.looked_up import LookedUp
+from fused_embedding.serving.looked_up import ReadByRow
 from fused_embedding.serving.row_formats import FORMATS, RowFormat
 
 _CHUNK_ROWS = 65536  # that are float64 at one time
@@ -92,7 +92,7 @@ def row_of_default(i: int) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class StoredRows(LookedUp):
+class StoredRows(ReadByRow):
     """A variable of stored rows.
 
     Attributes:
@@ -109,10 +109,6 @@ class StoredRows(LookedUp):
     def shape(self) -> tuple[int | None, int]:
         """Of the matrix that is stored."""
         return self.num_rows, self.coding.dim
-
-    def value(self) -> "StoredRows":
-        """Itself: it can only be read by row."""
-        return self
 
     def gather(self, ids: tf.Tensor) -> tf.Tensor:
         """Decodes rows.
@@ -134,7 +130,3 @@ class StoredRows(LookedUp):
         if is_flat:
             return rows
         return tf.reshape(rows, tf.concat([tf.shape(ids), [self.coding.dim]], axis=0))
-
-    def whole(self, op: tf.Operation) -> tf.Tensor:
-        """Refuses: who reads more than rows is known before a variable is stored."""
-        raise RuntimeError(f"op {op.name!r} of type {op.type} reads a variable of stored rows")

@@ -220,7 +220,8 @@ class ColumnBlocks {
   }
 
   void Clip() {
-    for (int64_t i = 0; i < block_.num_pairs && !column_.is_stored(); ++i) {
+    const int64_t num_fetched = column_.is_stored() ? 0 : block_.num_pairs;
+    for (int64_t i = 0; i < num_fetched; ++i) {
       PrefetchRow(column_.row_of_id(block_.ids[i]), column_.dim * static_cast<int64_t>(sizeof(T)));
     }
     WithSimd([&]() FE_INLINE_LAMBDA {

@@ -44,13 +44,7 @@ class ColumnRows {
     }
     const auto clip_scale = ClipScaleOf(column_, column_.default_id);
     T* combined = this->row(row);
-    const T* embedding = combined;
-    if constexpr (std::is_same_v<T, float>) {
-      if (column_.is_stored()) {
-        DecodeRow(column_.stored, column_.default_id, column_.dim, combined);
-      }
-    }
-    if (!column_.is_stored()) embedding = column_.row_of_id(column_.default_id);
+    const T* embedding = DefaultRow(combined);
     for (int64_t d = 0; d < column_.dim; ++d) Store(clip_scale * Load(embedding[d]), &combined[d]);
     return true;
   }
@@ -61,6 +55,17 @@ class ColumnRows {
   }
 
  private:
+  // The row of default_id: in the table, or decoded to `decoded` [dim].
+  const T* DefaultRow([[maybe_unused]] T* decoded) const {
+    if constexpr (std::is_same_v<T, float>) {
+      if (column_.is_stored()) {
+        DecodeRow(column_.stored, column_.default_id, column_.dim, decoded);
+        return decoded;
+      }
+    }
+    return column_.row_of_id(column_.default_id);
+  }
+
   const GroupColumn<T>& column_;
   const CombinedOut<T>& out_;
 };

@@ -27,7 +27,6 @@ struct ScaleAndBias {
 
 // The rows of each format: where they are, and what their numbers are.
 struct Int8Rows {
-  static constexpr RowFormat kFormat = RowFormat::kInt8;
   static constexpr int64_t NumQuantBytes(int64_t dim) { return dim; }
   static constexpr int64_t RowBytes(int64_t dim) { return dim + 2 * int64_t{sizeof(float)}; }
   FE_INLINE static ScaleAndBias Numbers(const uint8_t* row, int64_t dim) {
@@ -39,7 +38,6 @@ struct Int8Rows {
 };
 
 struct Int4Rows {
-  static constexpr RowFormat kFormat = RowFormat::kInt4;
   static constexpr int64_t NumQuantBytes(int64_t dim) { return (dim + 1) / 2; }
   static constexpr int64_t RowBytes(int64_t dim) {
     return NumQuantBytes(dim) + 2 * int64_t{sizeof(Half)};
@@ -56,7 +54,6 @@ struct Int4Rows {
 };
 
 struct BFloat16Rows {
-  static constexpr RowFormat kFormat = RowFormat::kBFloat16;
   static constexpr int64_t RowBytes(int64_t dim) { return dim * int64_t{sizeof(BFloat16)}; }
   FE_INLINE static ScaleAndBias Numbers(const uint8_t*, int64_t) { return {}; }
   FE_INLINE static float Quant(const uint8_t* row, int64_t, int64_t d) {

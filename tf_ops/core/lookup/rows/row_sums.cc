@@ -6,6 +6,7 @@
 #include "tf_ops/core/lookup/rows/table_rows.h"
 
 namespace fused_embedding {
+
 template <typename T>
 void AddUpRows(const RowSumBlock<T>& block, double* parts) {
   if constexpr (std::is_same_v<T, float>) {
