@@ -194,13 +194,22 @@ WORKER = "/job:worker/task:1"
 
 
 def table_transfers(version: str, ids: np.ndarray):
-    """What a lookup of `ids` and its gradient send. v1 reads a row for each id, repeated or not."""
+    """What a lookup of `ids` and its gradient send. v1 reads a row for each id, repeated or not.
+
+    v3 sends a message of keys for each server, behind a header of three words and one for each
+    table, and rows end to end.
+    """
     unique_ids = np.unique(ids)
     ids_read = {"v1": ids, "v2": unique_ids, "v3": unique_ids}[version]
     for shard in range(2):
         server = f"/job:ps/task:{shard}"
         num_read = int(np.sum(ids_read // (NUM_IDS // 2) == shard))
         num_unique = int(np.sum(unique_ids // (NUM_IDS // 2) == shard))
+        if version == "v3":
+            yield WORKER, server, tf.int64, (3 + 1 + num_unique,)
+            yield server, WORKER, tf.float32, (num_unique * DIM,)
+            yield WORKER, server, tf.float32, (num_unique * DIM,)
+            continue
         yield WORKER, server, tf.int64, (num_read,)
         yield server, WORKER, tf.float32, (num_read, DIM)
         yield WORKER, server, tf.float32, (num_unique, DIM)
@@ -236,7 +245,7 @@ def test_gathers_and_updates_run_beside_their_shards(traced_step):
     def nodes_of(pattern):
         return [pair for pair in task_of_node.values() if re.search(pattern, pair[1].op)]
 
-    gathers = nodes_of("^FusedEmbedding(Resource)?Gather$")
+    gathers = nodes_of("^FusedEmbedding(Resource)?(Gather|RemoteRows)$")
     assert len(gathers) == 2 * len(LOOKUPS)
     for task, gather in gathers:
         table = gather.input[0].removesuffix("/read")

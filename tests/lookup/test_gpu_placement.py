@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import fused_embedding as fe
 from cases.tables import make_variable, parts_of
-from fused_embedding.lookup import group, tables
+from fused_embedding.lookup import group, remote, tables
 from fused_embedding.ops import placement
 
 VERSIONS = ("v1", "v2", "v3")
@@ -52,6 +52,7 @@ def table_on_gpu(monkeypatch):
     def pretend(*, has_kernels):
         for module in (tables, group):
             monkeypatch.setattr(module, "lacks_kernels", lambda _: not has_kernels)
+        monkeypatch.setattr(remote, "is_on_gpu", lambda _: True)
 
     return pretend
 

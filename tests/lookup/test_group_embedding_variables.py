@@ -356,14 +356,16 @@ def op_types(build):
         return collections.Counter(op.type for op in graph.get_operations())
 
 
-def test_tables_in_partitions_are_looked_up_by_themselves():
+def test_tables_in_partitions_are_looked_up_by_messages():
     def build():
         tables, ids = tables_and_ids(2)
         parts = fe.get_embedding_variable("parts", 4, partitioner=tf1.fixed_size_partitioner(2))
         GROUP([*tables, parts], [*ids, ids[0]], ["sum"] * 3)
 
     ops = op_types(build)
-    assert (ops["EmbeddingVariableGroupLookup"], ops["EmbeddingVariableLookup"]) == (1, 2)
+    assert ops["EmbeddingVariableGroupLookup"] == 1
+    names = ("FusedEmbeddingRemoteKeys", "EmbeddingVariableRemoteRows")
+    assert [ops[name] for name in (*names, "FusedEmbeddingRemoteLookup")] == [1, 1, 1]
 
 
 def test_kinds_and_dtypes_are_groups_of_their_own_and_modes_are_not():

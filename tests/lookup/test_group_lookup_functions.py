@@ -120,7 +120,7 @@ def op_types(build):
     return {name: n for name, n in types.items() if name in fe.raw_ops.__all__}
 
 
-def test_shards_are_looked_up_by_themselves():
+def test_shards_are_looked_up_by_messages():
     rows = np.random.default_rng(0).standard_normal((8, 3))
     table, shards = tf.Variable(rows), [tf.Variable(rows[::2]), tf.Variable(rows[1::2])]
     ids = sparse([1, 7, 4, -1], [0, 0, 2, 3], 4)
@@ -131,7 +131,7 @@ def test_shards_are_looked_up_by_themselves():
     np.testing.assert_allclose(densify(want[2], 8)[1::2], densify(want[1], 4))
     types = op_types(lambda: GROUP([shards, table], [ids, ids], ["sum", "sum"]))
     assert types["FusedEmbeddingResourceGroupLookup"] == 1
-    assert types["FusedEmbeddingSparsePostLookUpV2"] == 1
+    assert types["FusedEmbeddingRemoteLookup"] == 1
     variable = fe.get_embedding_variable("group_ev", 3, initializer=tf.ones_initializer())
     of_variable, of_table = GROUP([variable, table], [ids, ids], ["sum", "mean"])
     np.testing.assert_array_equal(of_variable[:, 0], [2.0, 0.0, 1.0, 0.0])
@@ -151,7 +151,7 @@ def test_shards_are_looked_up_by_themselves():
         ("/job:ps/task:0", "", False),
     ],
 )
-def test_a_table_in_another_task_is_looked_up_by_v2(table_device, device, is_grouped):
+def test_a_table_in_another_task_is_looked_up_by_messages(table_device, device, is_grouped):
     """So that between tasks only distinct ids and their rows travel."""
     with tf.Graph().as_default() as graph:
         with tf.device(table_device):
@@ -163,7 +163,8 @@ def test_a_table_in_another_task_is_looked_up_by_v2(table_device, device, is_gro
             )
         types = collections.Counter(op.type for op in graph.get_operations())
     assert types["FusedEmbeddingResourceGroupLookup"] == 2 * is_grouped
-    assert types["FusedEmbeddingSparsePostLookUpV2"] == 2 * (not is_grouped)
+    assert types["FusedEmbeddingRemoteLookup"] == 2 * (not is_grouped)
+    assert types["FusedEmbeddingResourceRemoteRows"] == 2 * (not is_grouped)
 
 
 def test_other_dtypes_and_kinds_of_tables_are_other_groups():

@@ -1,5 +1,7 @@
 #include "tf_ops/kernels/group_lookup_grad_kernel.h"
 
+#include "tf_ops/core/lookup/group/table_group_lookup.h"
+
 namespace fused_embedding {
 namespace {
 
@@ -65,9 +67,7 @@ class TableGroupLookupGradOp final : public GroupOp<CpuGroupLookupGrad<T>, T, fa
                              default_positions.shape().DebugString());
     }
     for (size_t c = 0; c < columns->size(); ++c) {
-      GroupColumn<V>& column = (*columns)[c];
-      column.default_id = positions[static_cast<int64_t>(c)];
-      column.fill = column.default_id >= 0;
+      SetDefaultPosition(DefaultPosition{positions[static_cast<int64_t>(c)]}, &(*columns)[c]);
     }
     return Status();
   }

@@ -40,7 +40,7 @@ class TableGroupLookupOp final : public tensorflow::OpKernel {
 
   explicit TableGroupLookupOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
     FE_REQUIRES_OK(ctx, ReadGroupAttrs(ctx, &attrs_));
-    FE_REQUIRES_OK(ctx, ReadInserts(ctx));
+    FE_REQUIRES_OK(ctx, ReadInserts(ctx, &inserts_));
     FE_REQUIRES_OK(ctx, ReadNumOutputs(ctx, attrs_, &num_outputs_));
   }
 
@@ -74,15 +74,6 @@ class TableGroupLookupOp final : public tensorflow::OpKernel {
   }
 
  private:
-  Status ReadInserts(OpKernelConstruction* ctx) {
-    const auto num_tables = static_cast<size_t>(GetAttr<int64_t>(ctx, "num_tables"));
-    inserts_ = GetAttr<std::vector<bool>>(ctx, "are_inserted");
-    if (inserts_.empty()) inserts_.assign(num_tables, GetAttr<bool>(ctx, "insert"));
-    if (inserts_.size() == num_tables) return Status();
-    return InvalidArgument("are_inserted must be empty or have an entry for each of the ",
-                           num_tables, " tables, got ", inserts_.size());
-  }
-
   Status SetKeyTables(const Tables& tables, GroupInput<T>* in) const {
     for (const TableResourcePtr& resource : tables) {
       FE_RETURN_IF_ERROR(CheckValueType("dtype", tensorflow::DataTypeToEnum<T>::value,
@@ -151,7 +142,7 @@ class TableGroupLookupOp final : public tensorflow::OpKernel {
       auto& column = lookup->in.columns[c];
       const Span<const int32_t> positions = lookup->positions[c];
       column =
-          PositionColumn(column, positions, lookup->keys.default_positions[c],
+          PositionColumn(column, positions, DefaultPosition{lookup->keys.default_positions[c]},
                          reinterpret_cast<const V*>(of_table.out.values), of_table.in.keys.size);
     }
   }

@@ -124,4 +124,13 @@ Status CheckValues(const char* name, const tensorflow::Tensor& tensor, int64_t n
   return Status();
 }
 
+Status ReadInserts(tensorflow::OpKernelConstruction* ctx, std::vector<bool>* inserts) {
+  const auto num_tables = static_cast<size_t>(GetAttr<int64_t>(ctx, "num_tables"));
+  *inserts = GetAttr<std::vector<bool>>(ctx, "are_inserted");
+  if (inserts->empty()) inserts->assign(num_tables, GetAttr<bool>(ctx, "insert"));
+  if (inserts->size() == num_tables) return Status();
+  return InvalidArgument("are_inserted must be empty or have an entry for each of the ", num_tables,
+                         " tables, got ", inserts->size());
+}
+
 }  // namespace fused_embedding

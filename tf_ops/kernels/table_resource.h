@@ -132,6 +132,9 @@ Status CheckValueType(const char* name, tensorflow::DataType dtype, ValueType va
 // Attrs partition_index, num_partitions and partition_strategy.
 Status ReadPartition(tensorflow::OpKernelConstruction* ctx, PartitionFilter* partition);
 
+// Attrs insert and are_inserted: whether a lookup inserts keys into each of its num_tables tables.
+Status ReadInserts(tensorflow::OpKernelConstruction* ctx, std::vector<bool>* inserts);
+
 // `tensor` must hold values of the table: its dtype, and `[n, dim]` for `n` keys.
 Status CheckValues(const char* name, const tensorflow::Tensor& tensor, int64_t n,
                    const EmbeddingTable& table);

@@ -18,9 +18,12 @@ struct Inputs {
   int columns = 0, num_columns = 0;  // sp_values, then as many sp_indices and sp_dense_shapes
 };
 
-absl::Status FindInputs(InferenceContext* c, bool has_grads, Inputs* in) {
-  int num_outputs = 0;
+// Attr `num_before` is the number of inputs between combined_grads and the columns; null: none.
+absl::Status FindInputs(InferenceContext* c, bool has_grads, Inputs* in,
+                        const char* num_before = "num_tables") {
+  int num_outputs = 0, before = 0;
   if (has_grads) TF_RETURN_IF_ERROR(c->GetAttr("num_outputs", &num_outputs));
+  if (num_before != nullptr) TF_RETURN_IF_ERROR(c->GetAttr(num_before, &before));
   TF_RETURN_IF_ERROR(c->GetAttr("num_tables", &in->num_tables));
   TF_RETURN_IF_ERROR(c->GetAttr("num_columns", &in->num_columns));
   std::vector<tensorflow::DataType> ids;
@@ -30,7 +33,7 @@ absl::Status FindInputs(InferenceContext* c, bool has_grads, Inputs* in) {
         "sp_values, sp_indices and sp_dense_shapes must have one entry for each column");
   }
   in->tables = num_outputs;
-  in->columns = in->tables + in->num_tables;
+  in->columns = in->tables + before;
   return absl::OkStatus();
 }
 
@@ -71,9 +74,10 @@ absl::Status ColumnShape(InferenceContext* c, const Inputs& in, int column, Dime
 
 // dim_of(first table, table, &dim) gives the width of a table's rows.
 template <typename DimOf>
-absl::Status CombinedShapes(InferenceContext* c, const DimOf& dim_of) {
+absl::Status CombinedShapes(InferenceContext* c, const DimOf& dim_of,
+                            const char* num_before = "num_tables") {
   Inputs in;
-  TF_RETURN_IF_ERROR(FindInputs(c, false, &in));
+  TF_RETURN_IF_ERROR(FindInputs(c, false, &in, num_before));
   std::vector<int> tables;
   TF_RETURN_IF_ERROR(c->GetAttr("table_of_column", &tables));
   int num_outputs = 0;
@@ -104,6 +108,18 @@ absl::Status CombinedShapes(InferenceContext* c, const DimOf& dim_of) {
   return absl::OkStatus();
 }
 
+// Attr dims.
+absl::Status DimsOfTables(InferenceContext* c, std::vector<int64_t>* dims) {
+  int num_tables = 0;
+  TF_RETURN_IF_ERROR(c->GetAttr("dims", dims));
+  TF_RETURN_IF_ERROR(c->GetAttr("num_tables", &num_tables));
+  if (static_cast<int>(dims->size()) == num_tables &&
+      std::all_of(dims->begin(), dims->end(), [](int64_t dim) { return dim >= 1; })) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError("dims must have one entry >= 1 for each table");
+}
+
 }  // namespace
 
 absl::Status GroupLookupShape(InferenceContext* c) {
@@ -114,17 +130,70 @@ absl::Status GroupLookupShape(InferenceContext* c) {
 
 absl::Status StoredRowsShape(InferenceContext* c) {
   std::vector<int64_t> dims;
-  int num_tables = 0;
-  TF_RETURN_IF_ERROR(c->GetAttr("dims", &dims));
-  TF_RETURN_IF_ERROR(c->GetAttr("num_tables", &num_tables));
-  if (static_cast<int>(dims.size()) != num_tables ||
-      std::any_of(dims.begin(), dims.end(), [](int64_t dim) { return dim < 1; })) {
-    return absl::InvalidArgumentError("dims must have one entry >= 1 for each table");
-  }
+  TF_RETURN_IF_ERROR(DimsOfTables(c, &dims));
   return CombinedShapes(c, [&](int, int table, DimensionHandle* dim) {
     *dim = c->MakeDim(dims[static_cast<size_t>(table)]);
     return absl::OkStatus();
   });
+}
+
+absl::Status RemoteKeysShape(InferenceContext* c) {
+  Inputs in;
+  TF_RETURN_IF_ERROR(FindInputs(c, false, &in, nullptr));
+  ShapeHandle unused;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(c->num_inputs() - 1), 0, &unused));  // step
+  std::vector<int64_t> part_rows;
+  TF_RETURN_IF_ERROR(c->GetAttr("part_rows", &part_rows));
+  const int part_sizes = c->num_outputs() - in.num_columns - 2;
+  for (int s = 0; s < part_sizes; ++s) c->set_output(s, c->Vector(c->UnknownDim()));
+  c->set_output(part_sizes, c->Vector(static_cast<int64_t>(part_rows.size())));
+  for (int i = 0; i < in.num_columns; ++i) {
+    c->set_output(part_sizes + 1 + i, c->input(in.columns + i));
+  }
+  c->set_output(part_sizes + 1 + in.num_columns, c->Vector(in.num_columns));
+  return absl::OkStatus();
+}
+
+absl::Status RemoteRowsShape(InferenceContext* c) {
+  int num_tables = 0;
+  TF_RETURN_IF_ERROR(c->GetAttr("num_tables", &num_tables));
+  ShapeHandle unused;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(num_tables), 1, &unused));  // message
+  c->set_output(0, c->Vector(c->UnknownDim()));
+  c->set_output(1, c->Vector(num_tables));
+  for (int t = 0; t < num_tables; ++t) {
+    const ShapeHandle num_keys = c->Vector(c->UnknownDim());
+    for (int i = 2 + t; i < c->num_outputs(); i += num_tables) c->set_output(i, num_keys);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RemoteLookupShape(InferenceContext* c) {
+  std::vector<int64_t> dims;
+  TF_RETURN_IF_ERROR(DimsOfTables(c, &dims));
+  return CombinedShapes(
+      c,
+      [&](int, int table, DimensionHandle* dim) {
+        *dim = c->MakeDim(dims[static_cast<size_t>(table)]);
+        return absl::OkStatus();
+      },
+      "num_servers");
+}
+
+absl::Status RemoteLookupGradShape(InferenceContext* c) {
+  Inputs in;
+  TF_RETURN_IF_ERROR(FindInputs(c, true, &in, "num_servers"));
+  for (int s = 0; s < c->num_outputs(); ++s) c->set_output(s, c->input(in.tables + s));
+  return absl::OkStatus();
+}
+
+absl::Status UnpackRowsShape(InferenceContext* c) {
+  std::vector<int64_t> dims;
+  TF_RETURN_IF_ERROR(DimsOfTables(c, &dims));
+  for (size_t t = 0; t < dims.size(); ++t) {
+    c->set_output(static_cast<int>(t), c->Matrix(c->UnknownDim(), dims[t]));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status TableGroupLookupShape(InferenceContext* c) {

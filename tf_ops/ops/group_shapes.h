@@ -9,6 +9,11 @@ namespace fused_embedding {
 
 absl::Status GroupLookupShape(tensorflow::shape_inference::InferenceContext* c);
 absl::Status StoredRowsShape(tensorflow::shape_inference::InferenceContext* c);
+absl::Status RemoteKeysShape(tensorflow::shape_inference::InferenceContext* c);
+absl::Status RemoteRowsShape(tensorflow::shape_inference::InferenceContext* c);
+absl::Status RemoteLookupShape(tensorflow::shape_inference::InferenceContext* c);
+absl::Status RemoteLookupGradShape(tensorflow::shape_inference::InferenceContext* c);
+absl::Status UnpackRowsShape(tensorflow::shape_inference::InferenceContext* c);
 absl::Status TableGroupLookupShape(tensorflow::shape_inference::InferenceContext* c);
 absl::Status TableGroupLookupGradShape(tensorflow::shape_inference::InferenceContext* c);
 absl::Status GroupLookupGradShape(tensorflow::shape_inference::InferenceContext* c);

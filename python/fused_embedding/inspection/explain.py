@@ -21,6 +21,7 @@ _PATH_OF_OP = {
     "FusedEmbeddingGroupLookup": "v3",
     "FusedEmbeddingResourceGroupLookup": "v3",
     "EmbeddingVariableGroupLookup": "v3",
+    "FusedEmbeddingRemoteLookup": "remote",
 }
 _STOCK_REDUCTIONS = ("SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN")
 # What stands between stock's rows of distinct ids and their sum, where they have weights.
@@ -40,7 +41,8 @@ class Lookup(NamedTuple):
 
     Attributes:
         name: Its scope in the graph, or the name of its column.
-        path: "v1", "v2", "v3", "stock", or "check" with a fused lookup and stock's.
+        path: "v1", "v2", "v3", "remote" (a message each way for each server), "stock", or "check"
+            with a fused lookup and stock's.
         num_columns: How many columns the op looks up.
         why: Why it takes this path.
     """
@@ -210,7 +212,7 @@ def _path_of_column(column: Any) -> tuple[str, str]:
         return "check", version.describe()
     if version != "v3":
         return version, f"do_fusion = {column.do_fusion!r}"
-    return "v3", "v2 if its table is divided into shards or in another task"
+    return "v3", "remote if its table is divided into shards or in another task"
 
 
 def _bodies(definition: tf.compat.v1.GraphDef) -> Iterator[dict[str, Any]]:
@@ -254,6 +256,10 @@ def _lookup_of(node: Any, nodes: dict[str, Any]) -> Lookup | None:
     path = _PATH_OF_OP.get(node.op)
     if path == "v3":
         return Lookup(name, path, node.attr["num_columns"].i, _why_v3(node))
+    if path == "remote":
+        servers = node.attr["num_servers"].i
+        why = f"{noted_reason}; one message each way for each of {servers} servers"
+        return Lookup(name, path, node.attr["num_columns"].i, why.removeprefix("; "))
     if path is not None:
         return Lookup(name, path, 1, noted_reason or f'"{path}" was asked for')
     if node.op in ("If", "StatelessIf") and check:

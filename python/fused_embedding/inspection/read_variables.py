@@ -14,7 +14,8 @@ _GATHERS = (
 )
 _GROUPS = (
     *("FusedEmbeddingGroupLookup", "FusedEmbeddingResourceGroupLookup"),
-    "EmbeddingVariableGroupLookup",
+    *("FusedEmbeddingRemoteRows", "FusedEmbeddingResourceRemoteRows"),
+    *("EmbeddingVariableGroupLookup", "EmbeddingVariableRemoteRows"),
 )
 # Ops whose first input is, or has, the table that their output has.
 _PASSES_ON = ("Cast", "Enter", "Identity", "ReadVariableOp", "RefSwitch", "Switch")

@@ -135,13 +135,8 @@ def lookup_group(
         tables, table_of_column = _distinct(shards)
     else:
         tables, table_of_column = shards, list(range(len(shards)))
-    arguments = _inputs([column.ids for column in columns])
-    arguments |= _attributes([column.options for column in columns])
-    arguments |= {
-        "table_of_column": table_of_column,
-        "num_outputs": 1 if side_by_side else len(columns),
-        "column_names": [column.name for column in columns],
-    }
+    arguments = group_arguments(columns, 1 if side_by_side else len(columns))
+    arguments |= {"table_of_column": table_of_column}
     if is_keyed:
         return _call_keyed(tables, arguments)
     with colocate_with(tables[0].owner):
@@ -156,6 +151,17 @@ def _distinct(shards: list[Any]) -> tuple[list[Any], list[int]]:
         if number_of_source.setdefault(id(shard.source), len(tables)) == len(tables):
             tables.append(shard)
     return tables, [number_of_source[id(shard.source)] for shard in shards]
+
+
+def group_arguments(columns: Sequence[Column], num_outputs: int) -> dict[str, Any]:
+    """What every op of a group is told of its columns, beside their tables."""
+    arguments = _inputs([column.ids for column in columns])
+    arguments |= _attributes([column.options for column in columns])
+    arguments |= {
+        "num_outputs": num_outputs,
+        "column_names": [column.name for column in columns],
+    }
+    return arguments
 
 
 def _inputs(ids: list[SparseIds]) -> dict[str, Any]:

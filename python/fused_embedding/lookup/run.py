@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Literal
 
 import tensorflow as tf
@@ -23,6 +23,7 @@ from fused_embedding.lookup.group import (
 from fused_embedding.lookup.ids import SparseIds, with_index_matrix
 from fused_embedding.lookup.options import LookupOptions
 from fused_embedding.lookup.pipelines import lookup_v1, lookup_v2
+from fused_embedding.lookup.remote import can_send, lookup_remote, remote_key
 from fused_embedding.lookup.stock_lookup import is_stock, lookup_stock
 from fused_embedding.lookup.tables import AnyShard, ComposedShard, EmbeddingVariableShard
 from fused_embedding.ops.path_notes import noted
@@ -30,7 +31,7 @@ from fused_embedding.ops.placement import beside_hash_tables
 
 
 def lookup_v3(shards: list[AnyShard], ids: SparseIds, options: LookupOptions) -> tf.Tensor:
-    """Looks up ids by one op, which reads the table in place; by v2 if one op cannot do it.
+    """Looks up ids by one op, which reads the table in place; by messages or v2 if it cannot.
 
     Args:
         shards: The table.
@@ -42,10 +43,12 @@ def lookup_v3(shards: list[AnyShard], ids: SparseIds, options: LookupOptions) ->
     """
     column = Column(shards, ids, options)
     reason = obstacle(column)
-    if reason is not None:
-        with noted(reason):
-            return lookup_v2(shards, ids, options)
-    return lookup_group([column])[0]
+    if reason is None:
+        return lookup_group([column])[0]
+    with noted(reason):
+        if can_send(column):
+            return lookup_remote([column])[0]
+        return lookup_v2(shards, ids, options)
 
 
 LOOKUPS = {"v1": lookup_v1, "v2": lookup_v2, "v3": lookup_v3}
@@ -131,14 +134,27 @@ def run_group(
         )
     results: list[Any] = [None] * len(columns)
     for members in _groups(columns, max_columns):
-        if fuses(columns[members[0]]):
-            combined = lookup_group([columns[i] for i in members], merges=merges)
-            for i, of_column in zip(members, combined, strict=True):
-                results[i] = restore_rank(of_column, columns[i].shards, columns[i].ids)
-        else:
+        look_up = _lookup_of_group(columns[members[0]])
+        if look_up is None:
             shards, ids, options = columns[members[0]]
             results[members[0]] = run_lookup(BEST, shards, with_index_matrix(ids), options)
+            continue
+        combined = look_up([columns[i] for i in members], merges=merges)
+        for i, of_column in zip(members, combined, strict=True):
+            results[i] = restore_rank(of_column, columns[i].shards, columns[i].ids)
     return results
+
+
+def _lookup_of_group(column: Column) -> Callable[..., list[tf.Tensor]] | None:
+    """What looks up a column together with others; None: nothing does."""
+    if fuses(column):
+        return lookup_group
+    return _lookup_by_messages if can_send(column) else None
+
+
+def _lookup_by_messages(columns: Sequence[Column], **arguments: Any) -> list[tf.Tensor]:
+    with noted(obstacle(columns[0]) or ""):
+        return lookup_remote(columns, **arguments)
 
 
 def run_group_side_by_side(columns: Sequence[Column], *, merges: bool = True) -> tf.Tensor:
@@ -158,19 +174,24 @@ def run_group_side_by_side(columns: Sequence[Column], *, merges: bool = True) ->
             functools.partial(run_group, merges=merges),
             functools.partial(run_group_side_by_side, merges=merges),
         )
-    groups = _groups(columns, None)
-    if len(groups) == 1 and fuses(columns[0]):
-        combined = lookup_group(columns, side_by_side=True, merges=merges)[0]
+    look_up = _lookup_of_group(columns[0])
+    if look_up is not None and len(_groups(columns, None)) == 1:
+        combined = look_up(columns, side_by_side=True, merges=merges)[0]
         return tf.cast(combined, columns[0].shards[0].read_dtype)
     return tf.concat(run_group(columns, merges=merges), axis=1)
+
+
+def _key_of_group(number: int, column: Column) -> Hashable:
+    if fuses(column):
+        return group_key(column)
+    return remote_key(column) if can_send(column) else number
 
 
 def _groups(columns: Sequence[Column], max_columns: int | None) -> list[list[int]]:
     """The numbers of the columns of each op; a column that cannot share an op is alone."""
     together: dict[Any, list[int]] = {}
     for i, column in enumerate(columns):
-        is_fused = fuses(column)
-        together.setdefault(group_key(column) if is_fused else i, []).append(i)
+        together.setdefault(_key_of_group(i, column), []).append(i)
     groups = []
     for members in together.values():
         size = max_columns or len(members)

@@ -30,6 +30,7 @@ def tables_looked_up(op: tf.Operation) -> list[tf.Tensor]:
     num_tables = {
         "EmbeddingVariableLookup": lambda: 1,
         "EmbeddingVariableGroupLookup": lambda: op.get_attr("num_tables"),
+        "EmbeddingVariableRemoteRows": lambda: op.get_attr("num_tables"),
     }
     return list(op.inputs[: num_tables.get(op.type, lambda: 0)()])
 

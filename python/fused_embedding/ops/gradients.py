@@ -7,10 +7,12 @@ import tensorflow as tf
 
 from fused_embedding.ops import raw_ops
 from fused_embedding.ops.control_flow import refuse_loops, tables_looked_up
+from fused_embedding.ops.placement import beside
 from fused_embedding.ops.tf_private import colocate_with
 
 for _name in (
     "EmbeddingVariableAdmit",
+    "FusedEmbeddingRemoteKeys",
     "FusedEmbeddingSparsePreLookUp",
     "PartitionWithPermutation",
     "UniqueWithCountsV3",
@@ -29,8 +31,11 @@ def _where(op: tf.Operation) -> contextlib.AbstractContextManager[None]:
     return tf.device(op.outputs[0].device or "")
 
 
-# Their gradients of a table have each id once.
-_GROUP_GRADS = ("FusedEmbeddingGroupLookupGrad", "FusedEmbeddingResourceGroupLookupGrad")
+# Their ids are those of a gradient of a table, and each of them once.
+_DISTINCT_IDS = (
+    *("FusedEmbeddingGroupLookupGrad", "FusedEmbeddingResourceGroupLookupGrad"),
+    *("FusedEmbeddingRemoteRows", "FusedEmbeddingResourceRemoteRows"),
+)
 
 
 def is_known_to_be_distinct(ids: tf.Tensor) -> bool:
@@ -42,7 +47,7 @@ def is_known_to_be_distinct(ids: tf.Tensor) -> bool:
     Returns:
         False eagerly, where nobody knows, and for several gradients one after the other.
     """
-    return not tf.executing_eagerly() and ids.op.type in _GROUP_GRADS
+    return not tf.executing_eagerly() and ids.op.type in _DISTINCT_IDS
 
 
 def _table_grad(
@@ -236,10 +241,18 @@ def _split(values: list[Any], *lengths: int) -> list[list[Any]]:
     return [*parts, values]
 
 
-def _group_arguments(op: tf.Operation, tables: str) -> dict[str, Any]:
-    """What the ops of a group's gradient take beside the gradient; `tables` names the tables."""
+def _group_arguments(
+    op: tf.Operation, tables: str, number: str = "num_tables"
+) -> dict[str, Any]:
+    """What the ops of a group's gradient take beside the gradient.
+
+    Args:
+        op: The lookup.
+        tables: Name of its first inputs.
+        number: Attr with the number of those.
+    """
     num_columns = op.get_attr("num_columns")
-    parts = _split(list(op.inputs), op.get_attr("num_tables"), *[num_columns] * 3)
+    parts = _split(list(op.inputs), op.get_attr(number), *[num_columns] * 3)
     names = (tables, "sp_values", "sp_indices", "sp_dense_shapes", "sp_weights")
     lists = ("table_of_column", "weighted_columns", "max_norms", "default_ids")
     return {
@@ -280,7 +293,7 @@ def _wants_weights_grads(op: tf.Operation, first: int, num_weights: int) -> bool
 def _group_grads(
     op: tf.Operation, arguments: dict[str, Any], tables_grads: list[Any], weights_grad_op: Any
 ) -> list[Any]:
-    """The gradients of all inputs, in order."""
+    """The gradients of all inputs up to the weights, in order."""
     num_weights = len(arguments["sp_weights"])
     first = len(tables_grads) + 3 * op.get_attr("num_columns")
     weights_grads = [None] * num_weights
@@ -313,3 +326,86 @@ def _resource_group_lookup_grad(op: tf.Operation, *combined_grads: tf.Tensor) ->
         return _group_grads(
             op, arguments, slices, raw_ops.FusedEmbeddingResourceGroupLookupWeightsGrad
         )
+
+
+# --- Tables in other tasks ---
+
+
+@tf.RegisterGradient("FusedEmbeddingRemoteLookup")
+def _remote_lookup_grad(op: tf.Operation, *combined_grads: tf.Tensor) -> list[Any]:
+    arguments = _group_arguments(op, "rows", "num_servers")
+    *arguments["sp_weights"], part_sizes, default_positions = arguments["sp_weights"]
+    layout = {name: list(op.get_attr(name)) for name in ("num_parts", "part_servers", "dims")}
+
+    def weights_grads(rows: list[tf.Tensor], **forward: Any) -> list[tf.Tensor]:
+        tables = raw_ops.FusedEmbeddingUnpackRows(
+            rows=rows, part_sizes=part_sizes, num_tables=len(layout["dims"]), **layout
+        )
+        # What fills a row has no weight.
+        forward |= {"fill_empty_row": False}
+        return raw_ops.FusedEmbeddingGroupLookupWeightsGrad(tables=tables, **forward)
+
+    with _where(op):
+        arguments |= {"combined_grads": list(combined_grads)}
+        rows_grads = raw_ops.FusedEmbeddingRemoteLookupGrad(
+            num_tables=len(layout["dims"]),
+            part_sizes=part_sizes,
+            default_positions=default_positions,
+            **layout,
+            **arguments,
+        )
+        return [*_group_grads(op, arguments, rows_grads, weights_grads), None, None]
+
+
+def _remote_table_grads(op: tf.Operation, rows_grad: tf.Tensor) -> tuple[list[Any], list[Any]]:
+    """The distinct ids of each table that a message asked for, and their gradients.
+
+    They are made where the tables are: one tensor travels there, for all tables.
+    """
+    num_tables = op.get_attr("num_tables")
+    keys = list(op.outputs)[2 : 2 + num_tables]
+    grads = raw_ops.FusedEmbeddingUnpackRows(
+        rows=[rows_grad],
+        part_sizes=op.outputs[1],
+        num_tables=num_tables,
+        num_parts=[1] * num_tables,
+        part_servers=[0] * num_tables,
+        dims=list(op.get_attr("dims")),
+    )
+    return keys, grads
+
+
+@tf.RegisterGradient("FusedEmbeddingRemoteRows")
+def _remote_rows_grad(op: tf.Operation, rows_grad: tf.Tensor, *_: Any) -> list[Any]:
+    *tables, _ = op.inputs
+    with beside(tables[0]):
+        pairs = zip(*_remote_table_grads(op, rows_grad), tables, strict=True)
+        return [*[_rows_of_tensor(keys, grad, table) for keys, grad, table in pairs], None]
+
+
+def _rows_of_tensor(keys: tf.Tensor, rows_grad: tf.Tensor, table: tf.Tensor) -> tf.IndexedSlices:
+    shape = tf.shape(table, out_type=_shape_type(table.shape))
+    return _slices(keys, rows_grad, shape, table.shape.rank)
+
+
+@tf.RegisterGradient("FusedEmbeddingResourceRemoteRows")
+def _resource_remote_rows_grad(op: tf.Operation, rows_grad: tf.Tensor, *_: Any) -> list[Any]:
+    *resources, _ = op.inputs
+    static = [tf.TensorShape(shape) for shape in op.get_attr("table_shapes")]
+    static += [tf.TensorShape(None)] * (len(resources) - len(static))
+    with beside(resources[0]):
+        pairs = zip(*_remote_table_grads(op, rows_grad), resources, static, strict=True)
+        slices = [
+            _slices(keys, grad, _shape_of(resource, shape), shape.rank)
+            for keys, grad, resource, shape in pairs
+        ]
+        return [*slices, None]
+
+
+@tf.RegisterGradient("EmbeddingVariableRemoteRows")
+def _table_remote_rows_grad(op: tf.Operation, rows_grad: Any, *_: Any) -> list[Any]:
+    refuse_loops(op, tables_looked_up(op))
+    with beside(op.inputs[0]):
+        keys, grads = _remote_table_grads(op, _after_lookup(op, rows_grad))
+        pairs = zip(grads, keys, strict=True)
+        return [*[_key_slices(grad, of_table) for grad, of_table in pairs], None]

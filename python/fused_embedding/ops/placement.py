@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from fused_embedding.ops import cuda
+from fused_embedding.ops.tf_private import colocate_with
 
 
 @contextlib.contextmanager
@@ -47,6 +48,25 @@ def beside_hash_tables() -> contextlib.AbstractContextManager[None]:
     first: keys and rows would go there and back, with a wait for each.
     """
     return tf.device("/device:CPU:0")
+
+
+def beside(table: tf.Tensor) -> contextlib.AbstractContextManager[None]:
+    """Puts what is built inside where a table is, also what has no handle of it among its inputs.
+
+    In the graph of a function a table is an argument. What calls the function gives its own device
+    to the ops inside, and TensorFlow refuses an op that is also to be colocated with the argument.
+
+    Args:
+        table: A handle or a reference, or the argument of a function that stands for one.
+    """
+    device = ""
+    while hasattr(table, "graph") and hasattr(table.graph, "captures"):
+        outer = [outside for outside, inside in table.graph.captures if inside is table]
+        if not outer:
+            break
+        table = outer[0]
+        device = table.device or ""
+    return tf.device(device) if device else colocate_with(table)
 
 
 def is_on_gpu(device: str) -> bool:

@@ -35,7 +35,8 @@ from fused_embedding.serving.sources import (
     resources_of_model,
     resources_of_session,
 )
-from fused_embedding.serving.stock_ops import STOCK_OPS, Lookups
+from fused_embedding.serving.stock_forms import STOCK_OPS
+from fused_embedding.serving.stock_ops import Lookups
 from fused_embedding.variable.embedding_variable import EmbeddingVariable
 
 

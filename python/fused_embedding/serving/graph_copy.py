@@ -12,7 +12,8 @@ from fused_embedding.ops import raw_ops
 from fused_embedding.ops.path_notes import CHECK
 from fused_embedding.ops.tf_private import function_def_to_graph
 from fused_embedding.serving.looked_up import LookedUp, read_by_row
-from fused_embedding.serving.stock_ops import MATRICES, STOCK_OPS, UNREAD_INPUTS, Call, Lookups
+from fused_embedding.serving.stock_forms import STOCK_OPS
+from fused_embedding.serving.stock_ops import MATRICES, UNREAD_INPUTS, Call, Lookups
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 # Loops of TF1, which go back to ops that come before.

@@ -17,7 +17,8 @@ from fused_embedding.serving.onnx_tables import (
 )
 from fused_embedding.serving.row_formats import FORMATS
 from fused_embedding.serving.served_table import ServedTable, TableContent, default_rows
-from fused_embedding.serving.stock_ops import STOCK_OPS, Lookups
+from fused_embedding.serving.stock_forms import STOCK_OPS
+from fused_embedding.serving.stock_ops import Lookups
 from fused_embedding.serving.stored_lookups import STORED_LOOKUPS
 from fused_embedding.serving.stored_rows import (
     Coding,

@@ -1,4 +1,4 @@
-"""The ops of this package that infer, each as a subgraph of stock ops. `STOCK_OPS` is the list."""
+"""The ops of this package that infer where tables are, each as a subgraph of stock ops."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from fused_embedding.serving.stored_rows import Coding, StoredRows
 
 # Inputs that say how often and when keys occur, and what becomes of new ones, which only training
 # looks at.
-UNREAD_INPUTS = ("counts", "first_values", "min_frequencies", "step")
+UNREAD_INPUTS = ("counts", "first_values", "min_frequencies", "part_sizes", "step")
 # Inputs that are matrices, or handles of them, of which rows are read.
 MATRICES = ("params", "resource", "resources", "tables")
 
@@ -252,16 +252,23 @@ def column(call: Call, i: int, read: Reader, weights: tf.Tensor | None) -> tf.Te
     Returns:
         `[num_rows, dim]`.
     """
+    pairs, num_rows = read_pairs(call, i, weights)
+    combining = Combining(call.attr("combiners")[i], call.attr("max_norms")[i])
+    unique = tf.unique(pairs.ids)
+    return combining(read(unique.y), unique.idx, pairs.row_ids, pairs.weights, num_rows)
+
+
+def read_pairs(call: Call, i: int, weights: tf.Tensor | None) -> tuple[Pairs, tf.Tensor]:
+    """The pairs of a column of a group, pruned and with those that fill rows; number of rows."""
     pairs = pairs_of_column(call, i, weights)
     num_rows = number_of_rows(call.inputs["sp_dense_shapes"][i])
-    combining = Combining(call.attr("combiners")[i], call.attr("max_norms")[i])
     if call.attr("prune"):
-        pairs = pairs.where(is_valid(pairs, looks_at_weights=combining.combiner != "sum"))
+        looks_at_weights = call.attr("combiners")[i] != "sum"
+        pairs = pairs.where(is_valid(pairs, looks_at_weights))
     default_id = call.attr("default_ids")[i]
     if call.attr("fill_empty_row") and default_id >= 0:
         pairs = pairs.filled(pairs.is_row_empty(num_rows), default_id)
-    unique = tf.unique(pairs.ids)
-    return combining(read(unique.y), unique.idx, pairs.row_ids, pairs.weights, num_rows)
+    return pairs, num_rows
 
 
 def pairs_of_column(call: Call, i: int, weights: tf.Tensor | None) -> Pairs:
@@ -291,11 +298,17 @@ def readers_of_tables(call: Call) -> list[Reader]:
     return [table.read for table in call.inputs["resources"]]
 
 
-def _group_of_tensors(call: Call) -> dict[str, Any]:
+def readers_of_tensors(call: Call) -> list[Reader]:
+    """Of the tensors of a group."""
+
     def reader(table: tf.Tensor) -> Reader:
         return lambda ids: _gather_from_matrix(table, ids)
 
-    return group(call, [reader(table) for table in call.inputs["tables"]])
+    return [reader(table) for table in call.inputs["tables"]]
+
+
+def _group_of_tensors(call: Call) -> dict[str, Any]:
+    return group(call, readers_of_tensors(call))
 
 
 def _group_of_variables(call: Call) -> dict[str, Any]:
@@ -328,7 +341,7 @@ def _no_unlock(call: Call) -> dict[str, Any]:
 # What ops become: their outputs by name, without those that only training reads.
 Lookups = dict[str, Callable[[Call], dict[str, Any]]]
 
-STOCK_OPS: Lookups = {
+LOCAL_OPS: Lookups = {
     "EmbeddingVariableAdmit": _admit,
     "EmbeddingVariableGroupLookup": _group_of_tables,
     "EmbeddingVariableLookup": _table_lookup,

@@ -12,7 +12,8 @@ from fused_embedding.lookup.stock_parts import Pairs, is_valid
 from fused_embedding.ops import raw_ops
 from fused_embedding.serving import stock_ops
 from fused_embedding.serving.served_table import ServedTable
-from fused_embedding.serving.stock_ops import STOCK_OPS, Call
+from fused_embedding.serving.stock_forms import STOCK_OPS
+from fused_embedding.serving.stock_ops import Call
 from fused_embedding.serving.stored_rows import Coding, StoredRows
 
 

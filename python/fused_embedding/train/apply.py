@@ -50,13 +50,24 @@ def _lookups_of(keys: tf.Tensor) -> list[_Lookup]:
         for op in keys.consumers()
         if op.type == "EmbeddingVariableLookup" and op.inputs[1] is keys
     ]
-    if keys.op.type == "EmbeddingVariableGroupLookup":  # which finds out what the keys are
-        first, num_tables = (keys.op.get_attr(name) for name in ("num_outputs", "num_tables"))
+    first = _first_keys(keys.op)
+    if first is not None:  # the op finds out what the keys are
+        num_tables = keys.op.get_attr("num_tables")
         table = keys.value_index - first
         if 0 <= table < num_tables:
             row_handles = keys.op.outputs[first + num_tables + table]
             lookups.append(_Lookup(keys.op.inputs[table], row_handles))
     return lookups
+
+
+def _first_keys(op: tf.Operation) -> int | None:
+    """Which output of a lookup in several tables has the keys of the first; None: it is no such op.
+
+    The keys of the others follow, and then the handles of their rows.
+    """
+    if op.type == "EmbeddingVariableGroupLookup":
+        return int(op.get_attr("num_outputs"))
+    return 2 if op.type == "EmbeddingVariableRemoteRows" else None
 
 
 def _producing_lookup(resource: tf.Tensor, keys: tf.Tensor) -> _Lookup | None:

@@ -24,6 +24,7 @@ struct GroupColumn : PairSource<T> {
   StoredRows stored;         // on a CPU, of float: rows in fewer bytes, instead of `table`
   int64_t table_rows = 0;
   int64_t default_id = -1;  // id that rows without ids look up; negative: such rows are zero
+  int64_t zero_id = 0;      // and this id has a gradient of zeros
   bool prune = true;        // drop id < 0, and not (weight > 0) unless the combiner is sum
   bool fill = true;         // rows without ids look up default_id
   // Every id that is not dropped has a row, negative ids included: table_rows is ignored.
@@ -33,7 +34,7 @@ struct GroupColumn : PairSource<T> {
   FE_INLINE bool is_stored() const { return stored.data != nullptr; }
   FE_INLINE bool fills_default() const { return fill && default_id >= 0; }
   // The id that a filled row looks up. If default_id is negative, the result is zero.
-  FE_INLINE int64_t filled_id() const { return default_id > 0 ? default_id : 0; }
+  FE_INLINE int64_t filled_id() const { return default_id >= 0 ? default_id : zero_id; }
   FE_INLINE PruneRule rule() const {
     return {prune, prune && this->combiner != Combiner::kSum && !this->weights.empty()};
   }

@@ -29,9 +29,9 @@ class KeyFinder {
       AppendIds(c);
       bool is_filled = false;
       FE_RETURN_IF_ERROR(FillsRows(c, &is_filled));
-      default_position(c) = -1;
+      default_position(c) = DefaultPosition().code;
       if (!is_filled) continue;
-      ids_[num_ids_++] = in_.columns[c].default_id;
+      ids_[num_ids_++] = in_.columns[c].filled_id();
       default_position(c) = 0;  // there is one
     }
     FE_RETURN_IF_ERROR(unique_idx_.Allocate(num_ids_));
@@ -66,7 +66,8 @@ class KeyFinder {
 
   Status FillsRows(int64_t c, bool* is_filled) const {
     const GroupColumn<T>& column = in_.columns[c];
-    if (!column.fills_default() || order(c).is_full()) return Status();
+    const bool reads_default = column.ids_are_keys ? column.fills_default() : column.fill;
+    if (!reads_default || order(c).is_full()) return Status();
     Buffer<bool> is_row_empty;
     FE_RETURN_IF_ERROR(is_row_empty.Allocate(column.num_rows));
     FindEmptyRows(column, is_row_empty.span());
@@ -87,7 +88,8 @@ class KeyFinder {
         positions[i] = is_kept ? *next++ : -1;
         if (is_kept) ++counts[positions[i]];
       }
-      if (default_position(c) >= 0) default_position(c) = *next++;
+      if (default_position(c) < 0) continue;
+      default_position(c) = DefaultPosition::Of(*next++, !column.fills_default()).code;
     }
   }
 
@@ -122,14 +124,14 @@ Status FindGroupKeys(const CpuExec& exec, const GroupKeysInput<T>& in, GroupKeys
 
 template <typename T>
 GroupColumn<T> PositionColumn(const GroupColumn<T>& column, IdSpan positions,
-                              int64_t default_position, const T* table, int64_t num_keys) {
+                              DefaultPosition default_position, const T* table,
+                              int64_t num_keys) {
   GroupColumn<T> by_position = column;
   by_position.ids = positions;
   by_position.ids_are_keys = false;
   by_position.table = table;
   by_position.table_rows = num_keys;
-  by_position.default_id = default_position;
-  by_position.fill = default_position >= 0;
+  SetDefaultPosition(default_position, &by_position);
   return by_position;
 }
 
@@ -150,7 +152,8 @@ Status LookUpTables(const CpuExec& exec, Span<TableLookup> lookups,
 
 #define FE_INSTANTIATE(T)                                                              \
   template Status FindGroupKeys(const CpuExec&, const GroupKeysInput<T>&, GroupKeys*); \
-  template GroupColumn<T> PositionColumn(const GroupColumn<T>&, IdSpan, int64_t, const T*, int64_t);
+  template GroupColumn<T> PositionColumn(const GroupColumn<T>&, IdSpan, DefaultPosition,      \
+                                         const T*, int64_t);
 FE_FOR_EACH_VALUE_TYPE(FE_INSTANTIATE)
 #undef FE_INSTANTIATE
 

@@ -7,7 +7,8 @@
 //
 // Keys are in the order of their first occurrence, column after column; a default id follows the
 // ids of its column. A default id is a key only if there is a row to fill, and filling does not
-// count as an occurrence.
+// count as an occurrence. Where ids are row numbers (GroupColumn::ids_are_keys is false), an empty
+// row without a default id adds row 0, whose gradient is zero, as in a lookup of ordinary tables.
 
 #ifndef FUSED_EMBEDDING_CORE_LOOKUP_GROUP_TABLE_GROUP_LOOKUP_H_
 #define FUSED_EMBEDDING_CORE_LOOKUP_GROUP_TABLE_GROUP_LOOKUP_H_
@@ -38,10 +39,22 @@ struct TableKeys {
   Span<const int64_t> keys() const { return {unique.unique_ids.span().data, unique.num_unique}; }
 };
 
+// Where the keys have what a column fills its empty rows with, as one number.
+struct DefaultPosition {
+  int32_t code = -1;  // the position; -1: no row is filled; -2 - position: filled rows are zero
+
+  static DefaultPosition Of(int32_t position, bool is_zero) {
+    return {is_zero ? -2 - position : position};
+  }
+  bool is_key() const { return code != -1; }
+  bool is_zero() const { return code < -1; }
+  int32_t position() const { return is_zero() ? -2 - code : code; }
+};
+
 struct GroupKeys {
   std::vector<TableKeys> tables;
   std::vector<PairOrder> orders;           // of each column's pairs
-  std::vector<int32_t> default_positions;  // of each column; -1 if it fills no row
+  std::vector<int32_t> default_positions;  // of each column: DefaultPosition's code
 };
 
 // Checks the columns and finds the keys of each table. Writes `positions`, with -1 for a dropped
@@ -49,10 +62,18 @@ struct GroupKeys {
 template <typename T>
 Status FindGroupKeys(const CpuExec& exec, const GroupKeysInput<T>& in, GroupKeys* keys);
 
+// Has a column of positions fill its empty rows.
+template <typename T>
+void SetDefaultPosition(DefaultPosition position, GroupColumn<T>* column) {
+  column->fill = position.is_key();
+  column->default_id = position.is_zero() ? -1 : position.position();
+  column->zero_id = position.is_zero() ? position.position() : 0;
+}
+
 // Converts a column of keys to a column of positions in the rows found, `table` [num_keys, dim].
 template <typename T>
 GroupColumn<T> PositionColumn(const GroupColumn<T>& column, IdSpan positions,
-                              int64_t default_position, const T* table, int64_t num_keys);
+                              DefaultPosition default_position, const T* table, int64_t num_keys);
 
 struct TableLookup {
   EmbeddingTable* table = nullptr;
