@@ -12,7 +12,7 @@ from fused_embedding.serving.stored_rows import Coding, StoredRows
 
 # Inputs that say how often and when keys occur, and what becomes of new ones, which only training
 # looks at.
-UNREAD_INPUTS = ("counts", "first_values", "min_frequencies", "part_sizes", "step")
+UNREAD_INPUTS = ("counts", "first_values", "min_frequencies", "step")
 # Inputs that are matrices, or handles of them, of which rows are read.
 MATRICES = ("params", "resource", "resources", "tables")
 

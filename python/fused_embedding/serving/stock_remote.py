@@ -84,7 +84,9 @@ def remote_keys(call: Call) -> dict[str, Any]:
     return {
         "messages": [_Message(of_server) for of_server in by_server],
         "positions": positions,
-        "default_positions": None,  # the pairs have what fills rows
+        # The rows of parts are tensors of their own, and the pairs have what fills rows.
+        "part_sizes": None,
+        "default_positions": None,
     }
 
 
