@@ -25,6 +25,7 @@ MODULES = {
     "data": {"prefetch_embeddings"},
     "convert": {"restore"},
     "damo": {"Embedding", "save_model"},
+    "planner": {"EmbeddingShardingPlanner", "Topology", "ShardingPlan"},
     "one_embedding": {"make_table", "MultiTableEmbedding"},
     "dynamicemb": {"DynamicEmbTableOptions", "dump"},
     "raw_ops": {"EmbeddingVariableLookup"},
