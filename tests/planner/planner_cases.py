@@ -24,7 +24,5 @@ def large_case(num_tables=1000, world_size=256, num_rows=10**12, ddr_cap=1000 * 
             pooling_factors=[float(rng.choice([1, 1, 1, 5, 20]))],
             distribution=planner.KeyDistribution.zipf(num_embeddings, rng.uniform(1.02, 1.4)),
         )
-    topology = planner.Topology(
-        world_size, ddr_cap=ddr_cap, ssd_cap=16000 * GB, num_workers=64
-    )
+    topology = planner.Topology(world_size, ddr_cap=ddr_cap, ssd_cap=16000 * GB, num_workers=64)
     return configs, constraints, topology

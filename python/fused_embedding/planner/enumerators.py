@@ -70,6 +70,7 @@ class EmbeddingEnumerator:
 
     Raises:
         ValueError: For another batch_size or rows_rounding.
+        TypeError: If `estimator` is no Costs.
     """
 
     def __init__(
@@ -87,6 +88,8 @@ class EmbeddingEnumerator:
         self.batch_size = BATCH_SIZE if batch_size is None else batch_size
         self.constraints = dict(constraints or {})
         self.costs = Costs() if estimator is None else estimator
+        if not isinstance(self.costs, Costs):
+            raise TypeError(f"estimator must be an fe.planner.Costs or None, got {estimator!r}")
         self.sharding_types = tuple(sharding_types)
         self.rows_rounding = rows_rounding
         if self.batch_size < 1:
@@ -132,8 +135,12 @@ class EmbeddingEnumerator:
         )
         return total / self.topology.world_size
 
+    def constraints_of(self, config: EmbeddingConfig) -> ParameterConstraints:
+        """The constraints of a table."""
+        return self.constraints.get(config.name) or ParameterConstraints()
+
     def _demand(self, config: EmbeddingConfig) -> Demand:
-        constraints = self.constraints.get(config.name) or ParameterConstraints()
+        constraints = self.constraints_of(config)
         names = constraints.sharding_types or self.sharding_types
         types = frozenset(ShardingType(name) for name in names)
         return demand_of(config, constraints, types, self.batch_size)
@@ -188,7 +195,7 @@ class EmbeddingEnumerator:
 
     def _by_rows(self, demand: Demand, count: int) -> ShardingOption:
         config = demand.config
-        rows = self.round_rows(math.ceil(config.num_embeddings / count))
+        rows = self.round_rows(math.ceil(config.num_embeddings / count), demand.constraints)
         dram = rows * demand.key_bytes
         if demand.is_tiered:
             dram = max(demand.dram_bytes / count, MIN_DRAM_BYTES)
@@ -199,7 +206,7 @@ class EmbeddingEnumerator:
     def _by_columns(self, demand: Demand, count: int) -> ShardingOption:
         config = demand.config
         dim = math.ceil(config.embedding_dim / count)
-        rows = self.round_rows(config.num_embeddings)
+        rows = self.round_rows(config.num_embeddings, demand.constraints)
         dram = rows * demand.constraints.layout(config, dim).key_bytes
         if demand.is_tiered:
             dram = max(demand.dram_bytes / count, MIN_DRAM_BYTES)
@@ -215,8 +222,16 @@ class EmbeddingEnumerator:
         of_worker = num_keys * of_key + read + costs.shard_seconds
         return self.topology.workers * of_worker
 
-    def round_rows(self, rows: int) -> int:
-        """Rows of a shard, rounded up as `rows_rounding` says."""
+    def round_rows(self, rows: int, constraints: ParameterConstraints) -> int:
+        """Rounds rows of a shard up as `rows_rounding` says.
+
+        Args:
+            rows: The rows.
+            constraints: Of the table, for subclasses.
+
+        Returns:
+            The rounded rows.
+        """
         if self.rows_rounding == "power_of_two":
             return 1 << (rows - 1).bit_length()
         multiple = int(self.rows_rounding)
