@@ -21,6 +21,7 @@ MODULES = (
     *("compat", "compat.v1", "compat.v1.nn", "compat.deeprec"),
     *("contrib", "contrib.layers"),
     *("planner", "one_embedding", "dynamicemb", "damo"),
+    *("dynamicemb.planner", "dynamicemb.shard"),
 )
 # Names that a module makes when they are asked for, and the classes that have their docstrings.
 MADE_ON_DEMAND = {
