@@ -61,6 +61,11 @@ _COMMANDS = {
         "IDS|CHECKPOINT [--plot=FILE.png]",
         "list what filters and bounds would cost and keep",
     ),
+    "calibrate": _Command(
+        "fused_embedding.inspection.calibrate_command",
+        "COSTS.json [--seconds=S]",
+        "measure what plans of tables on servers are made with",
+    ),
 }
 _USAGE = "usage: fused-embedding COMMAND [ARGUMENT ...]"
 

@@ -9,7 +9,6 @@ import tensorflow as tf
 
 _FORMAT = "fused_embedding costs 1"
 _KEY_BYTES = 12  # a key and its count in a message
-MESSAGES_OF_STEP = 3  # of a worker to each server: keys, rows, gradients
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,9 +21,13 @@ class Costs:
         key_seconds: CPU of a key: probe of the lookup and probe of the update.
         value_seconds: CPU of each value of a row: copy of the lookup and arithmetic of the update.
         shard_seconds: CPU of a lookup and an update of a shard, beside their keys.
+        step_seconds: CPU of a worker's step, beside its messages.
         message_seconds: CPU of a message.
         byte_seconds: CPU of a byte of a message.
         read_seconds: A key that is read from the SSD.
+        messages_of_server: Messages of a worker's step between it and a server: keys, rows and
+            gradients of all tables are one each.
+        messages_of_shard: Further messages of each shard: 0, or 4 where lookups are not grouped.
 
     Raises:
         ValueError: For numbers < 0.
@@ -33,15 +36,18 @@ class Costs:
     key_seconds: float = 1.0e-7
     value_seconds: float = 2.0e-9
     shard_seconds: float = 4.0e-5
+    step_seconds: float = 2.0e-4
     message_seconds: float = 1.5e-4
     byte_seconds: float = 4.0e-10
     read_seconds: float = 2.5e-6
+    messages_of_server: float = 3.0
+    messages_of_shard: float = 0.0
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if not value >= 0:
-                raise ValueError(f"{field.name} must be >= 0 seconds, got {value}")
+                raise ValueError(f"{field.name} must be >= 0, got {value}")
 
     def save(self, path: str | os.PathLike[str], **notes: Any) -> None:
         """Writes a JSON file.
@@ -103,5 +109,10 @@ class Costs:
 
     @property
     def seconds_of_server(self) -> float:
-        """What a step of one worker costs a server, beside its tables."""
-        return MESSAGES_OF_STEP * self.message_seconds
+        """What a step of one worker costs a server, beside its shards."""
+        return self.step_seconds + self.messages_of_server * self.message_seconds
+
+    @property
+    def seconds_of_shard(self) -> float:
+        """What a step of one worker costs a server for each shard, beside its keys."""
+        return self.shard_seconds + self.messages_of_shard * self.message_seconds

@@ -219,7 +219,7 @@ class EmbeddingEnumerator:
         dtype, costs = demand.config.data_type, self.costs
         of_key = costs.seconds_of_key(dim, dtype, self.topology.bandwidth)
         read = (demand.distinct - demand.hits) / count * costs.read_seconds
-        of_worker = num_keys * of_key + read + costs.shard_seconds
+        of_worker = num_keys * of_key + read + costs.seconds_of_shard
         return self.topology.workers * of_worker
 
     def round_rows(self, rows: int, constraints: ParameterConstraints) -> int:
