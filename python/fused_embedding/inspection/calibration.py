@@ -15,11 +15,12 @@ from fused_embedding.variable.scope import AnyEmbeddingVariable, get_embedding_v
 
 v1 = tf.compat.v1
 ROWS = 200_000  # of a table: more than the caches hold
-# Tables, keys of each, dim: what the costs of tables are fitted to.
-_TABLE_CASES = ((1, 256, 16), (8, 256, 16), (2, 8000, 8), (2, 8000, 64), (8, 2000, 32))
+# Tables of a server, keys of each, dim: what the costs of tables are fitted to.
+_TABLE_CASES = ((1, 256, 16), (6, 256, 16), (1, 8000, 8), (1, 8000, 64), (4, 2000, 32))
 # Tensors each way, values of each: what the costs of messages are fitted to.
 _MESSAGE_CASES = ((1, 64), (24, 64), (4, 250_000))
 _MIN_STEPS = 20
+_PERIODS = 5
 
 
 class Sample(NamedTuple):
@@ -34,12 +35,16 @@ class Sample(NamedTuple):
     seconds: float
 
 
-def calibrate(seconds: float, note: Callable[[str], None]) -> Costs:
-    """Measures costs of a server of this machine, with a worker in this process.
+def calibrate(seconds: float, note: Callable[[str], None], num_servers: int = 3) -> Costs:
+    """Measures costs of servers of this machine, with a worker in this process.
+
+    The tables are spread over several servers: a server that waits for messages of a worker that
+    also serves others spends more on each than one that gets all of them at once.
 
     Args:
         seconds: Time for each measurement.
         note: Called with a line for each measurement.
+        num_servers: Number of servers.
 
     Returns:
         The costs. `read_seconds` is the default: reads of an SSD are not measured.
@@ -47,26 +52,25 @@ def calibrate(seconds: float, note: Callable[[str], None]) -> Costs:
     messages: list[Sample] = []
     tables: list[Sample] = []
     crossing: list[Sample] = []
-    with local_servers.running(1) as cluster:
+    with local_servers.running(num_servers) as cluster:
         for num_tensors, num_values in _MESSAGE_CASES:
-            cpu = _seconds_of_messages(cluster, num_tensors, num_values, seconds)
-            note(
-                f"{num_tensors} tensors of {num_values} values each way: {1e6 * cpu:.1f} us a step"
-            )
-            bytes_moved = 2 * num_tensors * num_values * 4
-            messages.append(Sample((1.0, 2 * num_tensors, bytes_moved), cpu))
+            moved = _seconds_of_messages(cluster, num_tensors, num_values, seconds)
+            note(f"{num_tensors} tensors of {num_values} values each way: {1e6 * moved:.1f} us")
+            num_bytes = 2 * num_tensors * num_values * 4
+            messages.append(Sample((1.0, 2 * num_tensors, num_bytes), moved))
         for num_tables, num_keys, dim in _TABLE_CASES:
-            names = [f"calibrate{len(tables)}_{i}" for i in range(num_tables)]
-            step = TableStep(functools.partial(_tables, names, dim))
-            batches = _distinct_keys([num_keys] * num_tables)
-            (cpu,), count = measure_step(cluster, step, batches, seconds)
+            names = [f"case{len(tables)}_{i}" for i in range(num_tables * num_servers)]
+            step = TableStep(functools.partial(_tables, names, dim, num_servers))
+            batches = _distinct_keys([num_keys] * len(names))
+            cpu, count = measure_step(cluster, step, batches, seconds)
+            mean = float(np.mean(cpu))
             note(
-                f"{num_tables} tables, {num_keys} keys of each, dim {dim}, {count} messages: "
-                f"{1e6 * cpu:.1f} us a step"
+                f"{num_tables} tables, {num_keys} keys of each, dim {dim}, "
+                f"{count / num_servers:.1f} messages: {1e6 * mean:.1f} us a step"
             )
             keys = num_tables * num_keys
-            tables.append(Sample((1.0, num_tables, keys, keys * dim), cpu))
-            crossing.append(Sample((1.0, num_tables), count))
+            tables.append(Sample((1.0, num_tables, keys, keys * dim), mean))
+            crossing.append(Sample((1.0, num_tables), count / num_servers))
     return _costs_of(fitted(messages), fitted(tables), fitted(crossing))
 
 
@@ -114,9 +118,12 @@ def fitted(samples: list[Sample]) -> list[float]:
         is_used[costs.argmin()] = False
 
 
-def _tables(names: list[str], dim: int) -> list[AnyEmbeddingVariable]:
-    with tf.device("/job:ps/task:0/cpu:0"):
-        return [get_embedding_variable(name, dim) for name in names]
+def _tables(names: list[str], dim: int, num_servers: int) -> list[AnyEmbeddingVariable]:
+    tables = []
+    for index, name in enumerate(names):
+        with tf.device(f"/job:ps/task:{index % num_servers}/cpu:0"):
+            tables.append(get_embedding_variable(name, dim))
+    return tables
 
 
 class TableStep:
@@ -193,7 +200,9 @@ def _distinct_keys(num_keys: list[int]) -> Iterator[list[np.ndarray]]:
 
 
 def cpu_of_steps(run: Callable[[], object], cpu: Callable[[], Any], seconds: float) -> Any:
-    """CPU seconds of a step, as the median of three periods: a number or `[num_servers]`.
+    """CPU seconds of a step, the least of five periods: a number or `[num_servers]`.
+
+    Other programs on the machine take caches away and make CPU times longer, never shorter.
 
     Args:
         run: Runs a step.
@@ -203,13 +212,13 @@ def cpu_of_steps(run: Callable[[], object], cpu: Callable[[], Any], seconds: flo
     for _ in range(_MIN_STEPS):
         run()
     periods = []
-    for _ in range(3):
-        begin, end, num_steps = cpu(), time.monotonic() + seconds / 3, 0
+    for _ in range(_PERIODS):
+        begin, end, num_steps = cpu(), time.monotonic() + seconds / _PERIODS, 0
         while num_steps < _MIN_STEPS or time.monotonic() < end:
             run()
             num_steps += 1
         periods.append((cpu() - begin) / num_steps)
-    return np.median(periods, axis=0)
+    return np.min(periods, axis=0)
 
 
 def _seconds_of_messages(
