@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import os
+import pathlib
 
 import numpy as np
 import pytest
@@ -278,3 +279,18 @@ def test_other_groups_are_refused(tmp_path):
     for act in (fe.dynamicemb.dump, fe.dynamicemb.load):
         with pytest.raises(ValueError, match=r"pg must be a plan .* or None, got 'world'"):
             act(str(tmp_path / "dumped"), model, pg="world")
+
+
+def test_the_example_of_the_page():
+    page = pathlib.Path(__file__).parents[2] / "docs/migration/dynamicemb.md"
+    text = page.read_text().split("## Planner and sharder")[1]
+    example = "\n".join(line[4:] for line in text.splitlines() if line.startswith("    "))
+    names = {"tf": tf}
+    with tf.Graph().as_default() as graph:
+        exec(compile(example, "dynamicemb.md", "exec"), names)
+        names["plan"].check(graph)
+    assert [part.handle.device for part in names["tables"]["users"]] == [
+        f"/job:ps/task:{rank}" for rank in range(4)
+    ]
+    options = names["constraints"]["users"].dynamicemb_options
+    assert options.max_capacity == 1 << 22

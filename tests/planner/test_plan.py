@@ -2,6 +2,8 @@
 
 import json
 import os
+import pathlib
+import re
 import subprocess
 import sys
 
@@ -361,3 +363,16 @@ def test_an_unknown_table():
     for ask in (make_plan().table, make_plan().ev_option, make_plan().partitioner):
         with pytest.raises(ValueError, match="the plan has no table 'x'"):
             ask("x")
+
+
+def test_the_example_of_the_page(tmp_path, monkeypatch, capsys):
+    page = pathlib.Path(__file__).parents[2] / "docs/planner.md"
+    (example,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(compile(example, "planner.md", "exec"), names)
+    assert planner.ShardingPlan.load("plan.json").digest == names["plan"].digest
+    assert "max/mean" in capsys.readouterr().out
+    assert len(names["graph"].get_collection(fe.EMBEDDING_VARIABLES)) == sum(
+        len(table.ranks) for table in names["plan"].tables.values()
+    )

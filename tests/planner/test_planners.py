@@ -133,8 +133,8 @@ def best_objective(options, world_size, budget):
     return float(np.min(seconds + MEMORY_WEIGHT * states[:, :, 1].max(axis=1) / mean_bytes))
 
 
-@pytest.mark.parametrize("seed", range(24))
-def test_small_plans_are_close_to_the_best(seed):
+def small_case(seed):
+    """A planner of few tables on 2 or 3 ranks, and the tables."""
     rng = np.random.default_rng(seed)
     world_size = int(rng.integers(2, 4))
     divides = bool(seed % 2)
@@ -144,8 +144,7 @@ def test_small_plans_are_close_to_the_best(seed):
         for i in range(num_tables)
     ]
     total = sum(c.num_embeddings * (8 * c.embedding_dim + 26) for c in configs)
-    # Every third case has little memory to spare.
-    spare = 1.4 if seed % 3 == 0 else 10
+    spare = 1.4 if seed % 3 == 0 else 10  # every third case has little memory to spare
     topology = planner.Topology(world_size, ddr_cap=int(total * spare * 1.06 / world_size))
     constraints = {
         c.name: planner.ParameterConstraints(pooling_factors=[float(10 ** rng.uniform(0, 2))])
@@ -157,22 +156,29 @@ def test_small_plans_are_close_to_the_best(seed):
     )
     reservation = planner.FixedPercentageStorageReservation(0.05)
     made = planner.EmbeddingShardingPlanner(enumerator=enumerator, storage_reservation=reservation)
-    options = enumerator.enumerate(configs, reservation)
+    return made, configs, enumerator.enumerate(configs, reservation)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_small_plans_are_close_to_the_best(seed):
+    made, configs, options = small_case(seed)
+    world_size = made.topology.world_size
     budget = made.budget(options)
     best = best_objective(options, world_size, budget)
     try:
         plan = made.plan(configs)
     except planner.PlannerError:
-        assert best is None
+        plan = None
+    assert (plan is None) == (best is None)
+    if plan is None:
         return
-    assert best is not None
     fewest = [one[0] for one in options]
     seconds = sum(o.seconds * o.num_shards for o in fewest) / world_size + budget.seconds
     memory = sum(o.dram_bytes * o.num_shards for o in fewest) / world_size
     got = max(load.seconds for load in plan.loads) / seconds
     got += MEMORY_WEIGHT * max(load.dram_bytes for load in plan.loads) / memory
-    assert got <= 1.05 * best
-    assert got >= best * (1 - 1e-9)
+    print(f"objective {got:.4f}, best {best:.4f}")
+    assert best * (1 - 1e-9) <= got <= 1.05 * best
 
 
 # --- What a plan decides ---

@@ -101,6 +101,18 @@ class EmbeddingEnumerator:
                 f"rows_rounding must be 'power_of_two' or a number of rows, got {rows_rounding!r}"
             )
 
+    def update(
+        self,
+        batch_size: int | None,
+        constraints: Mapping[str, ParameterConstraints] | None,
+        costs: Costs | None,
+    ) -> None:
+        """Replaces what is not None, as a planner's arguments do."""
+        if constraints is not None:
+            self.constraints = dict(constraints)
+        self.batch_size = self.batch_size if batch_size is None else batch_size
+        self.costs = costs or self.costs
+
     def enumerate(
         self,
         eb_configs: Sequence[EmbeddingConfig],

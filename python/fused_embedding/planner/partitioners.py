@@ -304,7 +304,11 @@ def _search(
     cost, best = min(_descend(choices, one, budget, scale) for one in starts)
     if np.isinf(cost):
         return None
-    picked = list(zip(choices, best, strict=True))
+    return _chosen(choices, best, budget)
+
+
+def _chosen(choices: Sequence[_Assignments], at: Sequence[int], budget: Budget) -> Placement:
+    picked = list(zip(choices, at, strict=True))
     loads = np.sum([c.loads[i] for c, i in picked], axis=0) + np.zeros([budget.world_size, 3])
     return Placement([c.options[i] for c, i in picked], [c.ranks[i] for c, i in picked], loads)
 

@@ -64,23 +64,17 @@ class EmbeddingShardingPlanner:
     ) -> None:
         if stats is not None:
             raise ValueError(f"stats = {stats!r} was given; print plan.report() instead")
-        topology = topology or (enumerator.topology if enumerator else None)
-        if topology is None:
-            raise ValueError("topology is required: it says how many servers there are")
         if enumerator is None:
+            if topology is None:
+                raise ValueError("topology is required: it says how many servers there are")
             enumerator = EmbeddingEnumerator(topology, batch_size, constraints, performance_model)
-        if enumerator.topology != topology:
+        if topology not in (None, enumerator.topology):
             raise ValueError(
                 f"topology is {topology}, and the enumerator's {enumerator.topology}; pass the "
                 "same one"
             )
-        if constraints is not None:
-            enumerator.constraints = dict(constraints)
-        if batch_size is not None:
-            enumerator.batch_size = batch_size
-        if performance_model is not None:
-            enumerator.costs = performance_model
-        self.topology = topology
+        enumerator.update(batch_size, constraints, performance_model)
+        self.topology = enumerator.topology
         self.enumerator = enumerator
         self._reservation = storage_reservation or HeuristicalStorageReservation()
         self._proposer = proposer or GreedyProposer()

@@ -103,7 +103,8 @@ def use_ssd(demands: list[Demand], topology: Topology, costs: Costs, dram_bytes:
         return
     tiered = [one for one in demands if one.dram_bytes >= _LEAST_TIERED_BYTES]
     left = dram_bytes - (in_memory - sum(one.dram_bytes for one in tiered))
-    if not tiered or left < MIN_DRAM_BYTES * len(tiered):
+    room = left - MIN_DRAM_BYTES * len(tiered)
+    if not tiered or room < 0:
         largest = max(demands, key=lambda one: one.dram_bytes)
         raise PlannerError(
             f"the tables need {in_memory:.0f} bytes of memory, and {dram_bytes:.0f} are there; "
@@ -111,21 +112,26 @@ def use_ssd(demands: list[Demand], topology: Topology, costs: Costs, dram_bytes:
             f"{MIN_DRAM_BYTES * max(len(tiered), 1) - left:.0f} bytes lacking; the largest table "
             f"is {largest.config.name!r}; raise ddr_cap or world_size"
         )
-    gains = [one.distribution.presence(one.num_ids) * costs.read_seconds for one in tiered]
-    gain = np.concatenate([g / one.key_bytes for g, one in zip(gains, tiered, strict=True)])
-    size = np.concatenate([_bin_bytes(one) for one in tiered])
-    table = np.repeat(np.arange(len(tiered)), [len(g) for g in gains])
-    order = np.argsort(-gain, kind="stable")
-    room = left - MIN_DRAM_BYTES * len(tiered)
-    before = np.cumsum(size[order]) - size[order]
-    granted = np.clip(room - before, 0, size[order])  # the last bin may get a part
-    per_table = np.bincount(table[order], weights=granted, minlength=len(tiered))
-    for one, granted_bytes in zip(tiered, per_table, strict=True):
+    for one, granted in zip(tiered, _granted(tiered, costs, room), strict=True):
         one.is_tiered = True
-        one.dram_bytes = float(granted_bytes) + MIN_DRAM_BYTES
+        one.dram_bytes = float(granted) + MIN_DRAM_BYTES
         rows = one.dram_bytes / one.key_bytes
         share = rows / one.config.num_embeddings * one.distribution.num_keys
         one.hits = one.distribution.expected_distinct(one.num_ids, share)
+
+
+def _granted(tiered: list[Demand], costs: Costs, room: float) -> np.ndarray:
+    """Bytes of `room` for each table: bins of keys in the order of seconds saved a byte."""
+    gains = [
+        one.distribution.presence(one.num_ids) * costs.read_seconds / one.key_bytes
+        for one in tiered
+    ]
+    size = np.concatenate([_bin_bytes(one) for one in tiered])
+    table = np.repeat(np.arange(len(tiered)), [len(gain) for gain in gains])
+    order = np.argsort(-np.concatenate(gains), kind="stable")
+    before = np.cumsum(size[order]) - size[order]
+    granted = np.clip(room - before, 0, size[order])  # the last bin may get a part
+    return np.bincount(table[order], weights=granted, minlength=len(tiered))
 
 
 def _bin_bytes(demand: Demand) -> np.ndarray:
