@@ -65,10 +65,11 @@ def cases(draw):
         )
         for i in range(num_tables)
     ]
+    total = sum(c.num_embeddings * (8 * c.embedding_dim + 26) for c in configs) + 1000
     topology = planner.Topology(
         world_size,
-        ddr_cap=int(10 ** draw(st.floats(7, 12))),
-        ssd_cap=draw(st.sampled_from([0, 10**10, 10**13])),
+        ddr_cap=int(total / world_size * 10 ** draw(st.floats(-1.5, 1.5))),
+        ssd_cap=draw(st.sampled_from([0, int(total), int(100 * total)])),
         num_workers=draw(st.integers(1, 50)),
     )
     types = draw(

@@ -2,7 +2,10 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from planner_cases import planner
+
+import fused_embedding as fe
 
 KeyDistribution = planner.KeyDistribution
 
@@ -86,3 +89,31 @@ def test_counts_of_few_keys_are_exact():
 def test_wrong_arguments(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_keys_of_each_server_are_those_of_sampled_batches():
+    """Batches of every table, divided by the hash of the tables: docs/planner.md."""
+    rng = np.random.default_rng(7)
+    configs, constraints, ends = [], {}, {}
+    for i in range(12):
+        rows, alpha = int(10 ** rng.uniform(4, 6)), rng.uniform(1.02, 1.4)
+        config = planner.EmbeddingConfig(rows, 8, f"table{i}")
+        configs.append(config)
+        constraints[config.name] = planner.ParameterConstraints(
+            pooling_factors=[float(rng.choice([1, 5, 20]))],
+            distribution=KeyDistribution.zipf(rows, alpha),
+        )
+        ends[config.name] = np.cumsum(np.arange(1, rows + 1) ** -alpha)
+    topology = planner.Topology(8)
+    plan = planner.EmbeddingShardingPlanner(topology, 4096, constraints=constraints).plan(configs)
+    predicted, sampled = np.zeros(8), np.zeros(8)
+    for name, table in plan.tables.items():
+        draws = rng.random(int(4096 * constraints[name].pooling_factors[0])) * ends[name][-1]
+        keys = np.unique(np.searchsorted(ends[name], draws)).astype(np.int64)
+        variable = fe.get_embedding_variable(name, 8, partitioner=plan.partitioner(name))
+        parts = [keys] if len(table.ranks) == 1 else variable.divide(tf.constant(keys))[1]
+        for rank, part in zip(table.ranks, parts, strict=True):
+            predicted[rank] += table.keys
+            sampled[rank] += len(part)
+    assert len({len(table.ranks) for table in plan.tables.values()}) > 1
+    np.testing.assert_allclose(predicted, sampled, rtol=0.05)
