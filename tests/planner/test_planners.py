@@ -279,3 +279,44 @@ def test_wrong_tables():
         plan_of(big, 2, constraint=only_copies)
     with pytest.raises(TypeError, match="data_type of 'a' must be one of"):
         planner.EmbeddingConfig(1, 1, "a", "int32")
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_full_ranks_take_no_shard(seed):
+    """Many ranks, tables in one piece, and a quarter of the memory to spare."""
+    rng = np.random.default_rng(seed)
+    configs = [
+        planner.EmbeddingConfig(int(10 ** rng.uniform(4, 6)), 16, f"t{i}") for i in range(60)
+    ]
+    constraints = {
+        c.name: planner.ParameterConstraints(pooling_factors=[float(10 ** rng.uniform(-1, 2))])
+        for c in configs
+    }
+    sizes = [c.num_embeddings * 154 for c in configs]  # row, slot, header and index
+    topology = planner.Topology(6, ddr_cap=int(max(sum(sizes) / 6 * 1.25, max(sizes) * 1.05)))
+    enumerator = planner.EmbeddingEnumerator(
+        topology, 512, constraints, sharding_types=("table_wise",), rows_rounding=1
+    )
+    reservation = planner.FixedPercentageStorageReservation(0.0)
+    made = planner.EmbeddingShardingPlanner(enumerator=enumerator, storage_reservation=reservation)
+    assert_consistent(made.plan(configs), configs)
+
+
+@pytest.mark.parametrize("ddr_cap", [GB // 2, 2 * GB, 6 * GB])
+def test_seconds_have_the_reads_of_rows_that_are_not_in_memory(ddr_cap):
+    """Keys that are equally frequent: a share of the rows in memory has that share of the keys."""
+    num_rows, num_ids = 10**8, 4096
+    config = planner.EmbeddingConfig(num_rows, 16, "table")
+    distribution = planner.KeyDistribution.zipf(num_rows, 0.0)
+    constraints = {"table": planner.ParameterConstraints(distribution=distribution, num_shards=2)}
+    topology = planner.Topology(2, ddr_cap=ddr_cap, ssd_cap=100 * GB, num_workers=3)
+    seconds = []
+    for costs in (planner.Costs(read_seconds=1e-9), planner.Costs(read_seconds=1e-3)):
+        made = planner.EmbeddingShardingPlanner(
+            topology, num_ids, performance_model=costs, constraints=constraints
+        )
+        seconds.append(made.plan([config]).table("table"))
+    few, many = seconds
+    in_memory = 2 * few.dram_bytes / 154 / num_rows  # row, slot, header and index
+    misses = num_ids / 2 * (1 - in_memory)
+    assert many.seconds - few.seconds == pytest.approx(3 * misses * 1e-3, rel=0.02)
