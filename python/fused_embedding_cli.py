@@ -61,6 +61,16 @@ _COMMANDS = {
         "IDS|CHECKPOINT [--plot=FILE.png]",
         "list what filters and bounds would cost and keep",
     ),
+    "calibrate": _Command(
+        "fused_embedding.inspection.calibrate_command",
+        "COSTS.json [--seconds=S]",
+        "measure what plans of tables on servers are made with",
+    ),
+    "plan": _Command(
+        "fused_embedding.inspection.plan_command",
+        "MODEL.json [--costs=COSTS.json] [--output=PLAN.json]",
+        "plan on which servers the tables of a model are: docs/planner.md",
+    ),
 }
 _USAGE = "usage: fused-embedding COMMAND [ARGUMENT ...]"
 

@@ -12,7 +12,7 @@ ROOMS = (
     ("ops",),
     ("variable",),
     ("lookup", "checkpoint"),
-    ("train", "serving", "convert"),
+    ("train", "serving", "convert", "planner"),
     ("keras",),
     ("columns", "doors"),
     ("contrib", "inspection", "acceleration"),

@@ -20,7 +20,8 @@ MODULES = (
     *("train", "data", "raw_ops", "convert"),
     *("compat", "compat.v1", "compat.v1.nn", "compat.deeprec"),
     *("contrib", "contrib.layers"),
-    *("one_embedding", "dynamicemb", "damo"),
+    *("planner", "one_embedding", "dynamicemb", "damo"),
+    *("dynamicemb.planner", "dynamicemb.shard"),
 )
 # Names that a module makes when they are asked for, and the classes that have their docstrings.
 MADE_ON_DEMAND = {

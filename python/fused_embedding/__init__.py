@@ -3,7 +3,8 @@
 `fe.nn` looks up, `fe.feature_column` has columns with `do_fusion`, `fe.get_embedding_variable`
 makes tables without a vocabulary (`fe.one_embedding` and `fe.dynamicemb` by the APIs of OneFlow and
 NVIDIA), `fe.train` and `fe.keras` train them, `fe.raw_ops` are the ops,
-`fe.compat.v1.nn` stands in for tf.compat.v1.nn; `fe.damo` is Damo-Embedding's API.
+`fe.compat.v1.nn` stands in for tf.compat.v1.nn; `fe.damo` is Damo-Embedding's API; `fe.planner`
+decides on which servers tables are.
 """
 
 import sys
@@ -31,6 +32,7 @@ from fused_embedding import (
     moved,
     nn,
     one_embedding,
+    planner,
     raw_ops,
     train,
 )
@@ -109,6 +111,7 @@ __all__ = [
     "keras",
     "nn",
     "one_embedding",
+    "planner",
     "raw_ops",
     "report",
     "summarize_statistics",

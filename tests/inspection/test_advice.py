@@ -11,7 +11,7 @@ import tensorflow as tf
 import oracle.access_log
 from fused_embedding.inspection import advice, id_log, reuse
 from fused_embedding.inspection.checkpoint_tables import KeyUse, Table
-from fused_embedding.inspection.row_size import WAITING_BYTES, RowLayout
+from fused_embedding.variable.row_size import WAITING_BYTES, RowLayout
 
 CLICKS = pathlib.Path(__file__).parents[3] / "shared/data/sessions/diginetica.txt.gz"
 LAYOUT = RowLayout(16, tf.float32, 16)

@@ -34,7 +34,7 @@ from fused_embedding.inspection.checkpoint_tables import (
     Table,
     read_tables,
 )
-from fused_embedding.inspection.row_size import RowLayout
+from fused_embedding.variable.row_size import RowLayout
 
 v1 = tf.compat.v1
 DTYPES = [tf.float32, tf.float64, tf.float16, tf.bfloat16]

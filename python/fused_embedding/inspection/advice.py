@@ -8,7 +8,7 @@ import numpy as np
 from fused_embedding.inspection.checkpoint_tables import Table
 from fused_embedding.inspection.id_log import Sample
 from fused_embedding.inspection.reuse import NEVER, reuse_of, sorted_elements
-from fused_embedding.inspection.row_size import WAITING_BYTES, RowLayout
+from fused_embedding.variable.row_size import WAITING_BYTES, RowLayout
 
 # Settings that are tried unless others are asked for.
 THRESHOLDS = (1, 2, 3, 5, 10, 20, 50)

@@ -24,8 +24,8 @@ from fused_embedding.inspection.checkpoint_tables import (
     find_tables,
 )
 from fused_embedding.inspection.id_log import LogError, read_ids, sample_ids
-from fused_embedding.inspection.row_size import RowLayout, describe_bytes
 from fused_embedding.terminal import Progress, printable, progress
+from fused_embedding.variable.row_size import RowLayout, describe_bytes
 
 _DIM = flags.DEFINE_integer("dim", 16, "Of a log: length of an embedding.", lower_bound=1)
 _SLOTS = flags.DEFINE_integer(

@@ -15,9 +15,9 @@ import numpy as np
 import tensorflow as tf
 
 from fused_embedding.checkpoint import object_based, side_files
-from fused_embedding.inspection.row_size import WAITING_BYTES, RowLayout
 from fused_embedding.ops import raw_ops
 from fused_embedding.variable.content import CONTENT_NAMES
+from fused_embedding.variable.row_size import WAITING_BYTES, RowLayout
 
 # What readers of a bundle raise for tensors that are not what their names promise.
 _OTHER_ERRORS = (

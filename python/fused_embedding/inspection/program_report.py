@@ -16,9 +16,9 @@ from fused_embedding.inspection.report_page import (
     section_of_step,
     section_of_tables,
 )
-from fused_embedding.inspection.row_size import describe_bytes
 from fused_embedding.inspection.step_time import StepTime, step_time
 from fused_embedding.inspection.update_share import update_share
+from fused_embedding.variable.row_size import describe_bytes
 
 _LOW_MEMORY_HIT_RATE = 0.9
 _ADVICE_OF_STOCK = {

@@ -9,9 +9,9 @@ import tensorflow as tf
 from fused_embedding.inspection.explain import graph_def_of
 from fused_embedding.inspection.model_lookups import is_model, layers_of
 from fused_embedding.inspection.read_variables import VARIABLES, read_variables
-from fused_embedding.inspection.row_size import describe_bytes
 from fused_embedding.keras.table_of import table_of
 from fused_embedding.variable.embedding_variable import STATISTICS, EmbeddingVariable
+from fused_embedding.variable.row_size import describe_bytes
 from fused_embedding.variable.scope import EMBEDDING_VARIABLES
 
 Numbers = dict[str, int]

@@ -10,8 +10,8 @@ import numpy as np
 
 from fused_embedding import extras
 from fused_embedding.inspection.checkpoint_tables import DamagedTable, Table
-from fused_embedding.inspection.row_size import describe_bytes
 from fused_embedding.terminal import printable
+from fused_embedding.variable.row_size import describe_bytes
 
 _BAR = 40
 _COLOUR = "#d1495b"

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from fused_embedding.inspection.program_tables import HEADER, TableFacts
-from fused_embedding.inspection.row_size import describe_bytes
 from fused_embedding.inspection.step_time import PARTS, StepTime
+from fused_embedding.variable.row_size import describe_bytes
 
 if TYPE_CHECKING:
     from fused_embedding.inspection.explain import Explanation

@@ -1,6 +1,7 @@
 """Where tables live: on the devices that device functions choose for ordinary variables."""
 
 import contextlib
+import re
 from collections.abc import Iterator
 
 import tensorflow as tf
@@ -8,10 +9,15 @@ import tensorflow as tf
 from fused_embedding.ops import cuda
 from fused_embedding.ops.tf_private import colocate_with
 
+# The names that TensorFlow allows for ops; in a scratch graph a trailing "/" would be removed.
+_OP_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/]*(?<!/)")
+
 
 @contextlib.contextmanager
-def placed_as_variable() -> Iterator[None]:
+def placed_as_variable(name: str) -> Iterator[None]:
     """Places what is built inside as the device functions of the graph place a variable.
+
+    Device functions see the variable's `name`: `ShardingPlan.device_setter` knows tables by it.
 
     tf.compat.v1.train.replica_device_setter sends variables to parameter servers in turn, and knows
     them by the types of their ops; it would leave a table's op to the worker. Here it is asked for
@@ -20,7 +26,7 @@ def placed_as_variable() -> Iterator[None]:
     if tf.executing_eagerly():
         yield
         return
-    with tf.device(_device_of_variable()):
+    with tf.device(_device_of_variable(name)):
         yield
 
 
@@ -34,10 +40,11 @@ def _scratch_graph() -> Iterator[None]:
         yield
 
 
-def _device_of_variable() -> str:
+def _device_of_variable(name: str) -> str:
+    op_name = name if _OP_NAME.fullmatch(name) else "table"
     with _scratch_graph():
         # Of no size: strategies that balance loads know how large tables of fixed size are.
-        handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[], shared_name="", name="table")
+        handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[], shared_name="", name=op_name)
         return handle.device
 
 

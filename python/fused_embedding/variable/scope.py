@@ -94,9 +94,10 @@ def get_embedding_variable(
         )
 
         def make_part(index: int) -> EmbeddingVariable:
-            with placed_as_variable():
+            part_name = full_name if num_partitions is None else f"{full_name}/part_{index}"
+            with placed_as_variable(part_name):
                 return EmbeddingVariable(
-                    full_name if num_partitions is None else f"{full_name}/part_{index}",
+                    part_name,
                     attributes,
                     option=option,
                     key_dtype=key_dtype,

@@ -7,6 +7,7 @@
     PATH/model/TABLE_opt_SLOT_values.rank_0.world_size_1    [n, width] float32
     PATH/model/TABLE_opt_args.json                          what the states are
 
+With a plan there are files of each of its ranks, with the rows of the partitions on that rank.
 TABLE and SLOT are names with "/" and other characters that files do not have as `%2F`.
 """
 
@@ -22,13 +23,12 @@ import tensorflow as tf
 
 from fused_embedding.checkpoint.arrays import check_fits, read_arrays, replace_arrays
 from fused_embedding.checkpoint.new_folder import new_folder
+from fused_embedding.planner.plan import ShardingPlan
 from fused_embedding.variable.embedding_variable import EmbeddingVariable
 from fused_embedding.variable.partitions import PartitionedEmbeddingVariable
 from fused_embedding.variable.scope import EMBEDDING_VARIABLES
 
 _COLLECTION = "model"  # the one that there is: DynamicEmb's name for the model that was given
-_ONE_RANK = ".rank_0.world_size_1"
-
 TableNames = Mapping[str, Sequence[str]] | Sequence[str] | None
 Parts = list[EmbeddingVariable]
 
@@ -93,9 +93,27 @@ def _selected(model: Any, table_names: TableNames) -> dict[str, Parts]:
     return {name: tables[name] for name in table_names}
 
 
-def _check_group(pg: Any) -> None:
-    if pg is not None:
-        raise ValueError(f"pg = {pg!r} was given, but there are no process groups; leave it out")
+def _ranks_of_parts(pg: ShardingPlan | None, tables: dict[str, Parts]) -> dict[str, list[Parts]]:
+    """The partitions of each table on each rank."""
+    if pg is None:
+        return {name: [parts] for name, parts in tables.items()}
+    if not isinstance(pg, ShardingPlan):
+        raise ValueError(
+            f"pg must be a plan of fe.planner or None, got {pg!r}: there are no process groups"
+        )
+    found = {}
+    for name, parts in tables.items():
+        ranks = pg.ranks(name)
+        if len(ranks) != len(parts):
+            raise ValueError(
+                f"the table {name!r} has {len(parts)} partitions, but pg is a plan with "
+                f"{len(ranks)}; make it with plan.partitioner({name!r})"
+            )
+        found[name] = [
+            [part for part, owner in zip(parts, ranks, strict=True) if owner == rank]
+            for rank in range(pg.world_size)
+        ]
+    return found
 
 
 # --- Dump ---
@@ -115,16 +133,17 @@ def dump(
             tf.Module, a Keras model or a table; or a tf.Graph, in `with session.as_default()`.
         table_names: Names of the tables to write, or `{"model": names}`; None: all.
         optim: Whether to write optimizer states.
-        pg: Must be None.
+        pg: A plan: each of its ranks has files with the rows of its partitions. None: one rank has
+            all rows. In both cases this process writes all files.
 
     Raises:
         FileExistsError: If `path` is not empty.
         ValueError: If the model has no such tables, or values are float64, which the files do not
-            support.
+            support, or `pg` is no plan or one of other partitions.
         TypeError: If `model` is not such an object.
     """
-    _check_group(pg)
     tables = _selected(model, table_names)
+    ranks = _ranks_of_parts(pg, tables)
     for name, parts in tables.items():
         if parts[0].dtype == tf.float64:
             raise ValueError(
@@ -134,7 +153,13 @@ def dump(
     with new_folder(path) as unfinished:
         os.mkdir(os.path.join(unfinished, _COLLECTION))
         for name, parts in tables.items():
-            _dump_table(_stem(os.path.join(unfinished, _COLLECTION), name), parts, optim)
+            stem = _stem(os.path.join(unfinished, _COLLECTION), name)
+            for rank, on_rank in enumerate(ranks[name]):
+                suffix = f".rank_{rank}.world_size_{len(ranks[name])}"
+                arrays = read_arrays(on_rank or parts[:1])
+                if not on_rank:
+                    arrays = _without_rows(arrays)
+                _dump_rank(stem, suffix, arrays, _has_scores(parts[0]), optim)
 
 
 def _stem(folder: str, table: str) -> str:
@@ -151,28 +176,35 @@ def _has_scores(part: EmbeddingVariable) -> bool:
     return part.table_attributes["eviction"] == "lfu"
 
 
-def _dump_table(stem: str, parts: Parts, optim: bool) -> None:
-    arrays = read_arrays(parts)
-    _write(f"{stem}_emb_keys", arrays["keys"])
-    _write(f"{stem}_emb_values", arrays["values"].astype(np.float32))
-    if _has_scores(parts[0]):
-        _write(f"{stem}_emb_scores", arrays["frequencies"])
+def _without_rows(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays of a table with the same columns and no rows."""
+    columns = ("keys", "values", "slots", "frequencies")
+    return {name: array[:0] if name in columns else array for name, array in arrays.items()}
+
+
+def _dump_rank(
+    stem: str, suffix: str, arrays: dict[str, np.ndarray], has_scores: bool, optim: bool
+) -> None:
+    _write(f"{stem}_emb_keys{suffix}", arrays["keys"])
+    _write(f"{stem}_emb_values{suffix}", arrays["values"].astype(np.float32))
+    if has_scores:
+        _write(f"{stem}_emb_scores{suffix}", arrays["frequencies"])
     if not optim:
         return
     columns = (arrays[f"slot_{column}"].tolist() for column in ("names", "widths", "initials"))
     slots = [_Slot(name.decode(), *rest) for name, *rest in zip(*columns, strict=True)]
     first = 0
     for slot in slots:
-        _write(f"{stem}_{_state(slot)}_keys", arrays["keys"])
+        _write(f"{stem}_{_state(slot)}_keys{suffix}", arrays["keys"])
         values = arrays["slots"][:, first : first + slot.width].astype(np.float32)
-        _write(f"{stem}_{_state(slot)}_values", values)
+        _write(f"{stem}_{_state(slot)}_values{suffix}", values)
         first += slot.width
     with open(f"{stem}_opt_args.json", "w") as file:
         json.dump({"slots": [slot._asdict() for slot in slots]}, file, indent=4)
 
 
 def _write(path: str, array: np.ndarray) -> None:
-    with open(path + _ONE_RANK, "wb") as file:
+    with open(path, "wb") as file:
         file.write(np.ascontiguousarray(array).tobytes())
         file.flush()
         os.fsync(file.fileno())
@@ -196,18 +228,33 @@ def load(
         table_names: Names of the tables to load, or `{"model": names}`; None: all.
         optim: Whether to read optimizer states, which only files of `dump` have; if not, the
             states are reset.
-        pg: Must be None.
+        pg: A plan, whose number of ranks the files must have; None: files of any number of ranks
+            are read.
 
     Raises:
         FileNotFoundError: If a table has no files in the folder.
-        ValueError: If files are of other tables or truncated, or the model has no such tables.
+        ValueError: If files are of other tables or truncated, the model has no such tables, or `pg`
+            is no plan or one of other ranks or partitions.
         TypeError: If `model` is not such an object.
     """
-    _check_group(pg)
     tables = _selected(model, table_names)
+    _ranks_of_parts(pg, tables)
+    _check_world_size(path, pg, tables)
     contents = [_load_table(path, name, parts[0], optim) for name, parts in tables.items()]
     for parts, arrays in zip(tables.values(), contents, strict=True):
         replace_arrays(parts, arrays)
+
+
+def _check_world_size(path: str, pg: ShardingPlan | None, tables: dict[str, Parts]) -> None:
+    if pg is None:
+        return
+    for name in tables:
+        _, ranks = _find(path, name)
+        if len(ranks) != pg.world_size:
+            raise ValueError(
+                f"{path!r} has the table {name!r} of {len(ranks)} ranks, but pg is a plan for "
+                f"{pg.world_size}; leave pg out to divide the rows anew"
+            )
 
 
 def _load_table(path: str, name: str, part: EmbeddingVariable, optim: bool) -> dict[str, Any]:

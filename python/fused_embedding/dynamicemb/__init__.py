@@ -12,6 +12,7 @@ from fused_embedding.doors.dynamicemb.options import (
     DynamicEmbTableOptions,
 )
 from fused_embedding.doors.dynamicemb.table import make_table
+from fused_embedding.dynamicemb import planner, shard
 
 __all__ = [
     "DynamicEmbCheckMode",
@@ -24,12 +25,10 @@ __all__ = [
     "dump",
     "load",
     "make_table",
+    "planner",
+    "shard",
 ]
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-# Old modules of this name had modules of their own: moved.py says where they are.
-__path__: list[str] = []
