@@ -3,9 +3,9 @@ r"""Times training steps whose tables are on parameter servers, and counts what 
     python -m benchmarks.distributed.parameter_servers
     python -m benchmarks.distributed.parameter_servers --columns=200 --ids=128
 
-One worker, this process, trains by Adagrad on columns of one id a row; each table is divided into as
-many parts as there are servers, each a process on this machine. Systems: `stock`; `each_column`, our
-lookups column by column; `messages`, all columns in one message each way for each server;
+One worker, this process, trains by Adagrad on columns of one id a row. Each table is divided into
+as many parts as there are servers, each a process on this machine. Systems: `stock`; `each_column`,
+our lookups column by column; `messages`, all columns in one message each way for each server;
 `messages_again`, to say how far two equal things are apart; and `keyed_each_column` and
 `keyed_messages` on tables without a vocabulary. They take turns in one process, block by block.
 Before anything is timed, the losses of five steps are compared. Times are CPU time: loopback has no
@@ -58,8 +58,12 @@ def main(_: list[str]) -> None:
         samples = timing.alternate(steps, _ROUNDS.value, _BLOCK.value, clock=clock)
     cell = {"phase": "adagrad", "check": "equal", "systems": _figures(samples, traced)}
     _report(cell)
-    axes = {"mode": "parameter_servers", "workload": f"{_COLUMNS.value}x{_IDS.value}"}
-    axes |= {flag.name: flag.value for flag in (_COLUMNS, _IDS, _ROWS, _DIM, _SERVERS, _ROUNDS)}
+    axes: dict[str, object] = {
+        "mode": "parameter_servers",
+        "workload": f"{_COLUMNS.value}x{_IDS.value}",
+    }
+    axes |= {"columns": _COLUMNS.value, "batch_size": _IDS.value, "rows": _ROWS.value}
+    axes |= {"dim": _DIM.value, "servers": _SERVERS.value, "rounds": _ROUNDS.value}
     record = results.record_of("benchmarks.distributed.parameter_servers", axes, [cell])
     results.write(record, f"parameter_servers-{_COLUMNS.value}", _OUTPUT.value)
 
@@ -187,29 +191,31 @@ def _traffic_of(metadata: Any) -> dict[str, Any]:
         for device in metadata.step_stats.dev_stats
         for node in device.node_stats
     )
-    sent = [node for graph in metadata.partition_graphs for node in graph.node]
-    sent = [node for node in sent if node.op == "_Send" and _crosses(node)]
+    sent = [node for graph in metadata.partition_graphs for node in graph.node if _crosses(node)]
     sizes = _bytes_of_outputs(metadata)
-    up, down = [], []
+    bytes_from = {"worker": 0, "ps": 0}
     for node in sent:
         name, _, slot = node.input[0].partition(":")
-        goes_up = "job:worker" in node.attr["send_device"].s.decode()
-        (up if goes_up else down).append(sizes.get((name, int(slot or 0)), 0))
+        job = tf.DeviceSpec.from_string(node.attr["send_device"].s.decode()).job
+        bytes_from[str(job)] += sizes.get((name, int(slot or 0)), 0)
     floats = tf.float32.as_datatype_enum
     return {
         "executed_ops": sum(executed.values()),
         "handle_ops": executed["VarHandleOp"] + executed["EmbeddingVariableHandle"],
         "tensors": len(sent),
         "tensors_of_floats": sum(node.attr["T"].type == floats for node in sent),
-        "bytes_to_servers": sum(up),
-        "bytes_to_worker": sum(down),
+        "bytes_to_servers": bytes_from["worker"],
+        "bytes_to_worker": bytes_from["ps"],
     }
 
 
 def _crosses(node: Any) -> bool:
     """Whether a tensor is sent to another task, and is no signal without content."""
-    ends = [node.attr[end].s.decode().partition("/device")[0] for end in ("send_device", "recv_device")]
-    return ends[0] != ends[1] and "/ctrl_" not in node.input[0]
+    if node.op != "_Send" or "/ctrl_" in node.input[0]:
+        return False
+    ends = (node.attr[end].s.decode() for end in ("send_device", "recv_device"))
+    source, target = (end.partition("/device")[0] for end in ends)
+    return bool(source != target)
 
 
 def _bytes_of_outputs(metadata: Any) -> dict[tuple[str, int], int]:
@@ -245,10 +251,10 @@ def _figures(samples: dict[str, np.ndarray], traced: dict[str, dict]) -> dict[st
 def _report(cell: dict) -> None:
     for name, entry in cell["systems"].items():
         over = {other: round(s["median"], 2) for other, s in entry["speedup_over"].items()}
-        print(
-            f"{name:18s} CPU {entry['median_us'] / 1e3:6.2f} ms (worker {entry['worker_cpu_us'] / 1e3:.2f}, "
-            f"servers {entry['servers_cpu_us'] / 1e3:.2f}), {entry['traffic']}; less than {over}"
-        )
+        worker, servers = (entry[f"{clock}_us"] / 1e3 for clock in CLOCKS[:2])
+        total = entry["median_us"] / 1e3
+        print(f"{name:18s} CPU {total:6.2f} ms: worker {worker:.2f}, servers {servers:.2f}")
+        print(f"  {entry['traffic']}; less than the others' by {over}")
 
 
 if __name__ == "__main__":

@@ -96,10 +96,9 @@ Status LookUp(const CpuExec& cpu, const TableGroup<T>& group, const FeArray* out
   std::vector<GroupColumn<T>> columns;
   for (size_t c = 0; c < group.input.columns.size(); ++c) {
     const size_t t = static_cast<size_t>(group.input.table_numbers[c]);
-    columns.push_back(
-        PositionColumn<T>(group.input.columns[c], Span<const int32_t>(positions[c].span()),
-                          DefaultPosition{keys.default_positions[c]}, rows[t].data(),
-                          keys.tables[t].keys().size));
+    columns.push_back(PositionColumn<T>(
+        group.input.columns[c], Span<const int32_t>(positions[c].span()),
+        DefaultPosition{keys.default_positions[c]}, rows[t].data(), keys.tables[t].keys().size));
   }
   GroupPlan<T> plan;
   FE_RETURN_IF_ERROR(

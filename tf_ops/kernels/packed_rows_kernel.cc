@@ -1,8 +1,7 @@
-#include "tf_ops/core/lookup/remote/packed_rows.h"
-
 #include <utility>
 
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tf_ops/core/lookup/remote/packed_rows.h"
 #include "tf_ops/kernels/remote_input.h"
 #include "tf_ops/kernels/sparse_inputs.h"
 #include "tf_ops/kernels/tf_adapters.h"
@@ -38,11 +37,10 @@ class UnpackRowsOp final : public tensorflow::OpKernel {
   PackedLayout layout_;
 };
 
-#define FE_REGISTER(T)                                        \
-  REGISTER_KERNEL_BUILDER(Name("FusedEmbeddingUnpackRows")    \
-                              .Device(tensorflow::DEVICE_CPU) \
-                              .TypeConstraint<T>("dtype"),    \
-                          UnpackRowsOp<T>);
+#define FE_REGISTER(T)                                                                            \
+  REGISTER_KERNEL_BUILDER(                                                                        \
+      Name("FusedEmbeddingUnpackRows").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("dtype"), \
+      UnpackRowsOp<T>);
 FE_FOR_EACH_TF_VALUE_TYPE(FE_REGISTER)
 #undef FE_REGISTER
 

@@ -47,13 +47,12 @@ class RemoteKeysOp final : public tensorflow::OpKernel {
       OP_REQUIRES_OK(ctx, AllocateOutput(ctx, s, {plan.num_words(s, ids_are_keys_)}, &message));
       messages.push_back(OutputSpan<int64_t>(message));
     }
-    FE_REQUIRES_OK(ctx, RunRemoteKeys(plan, tables_, step, ids_are_keys_,
-                                      AsSpan(std::as_const(messages))));
+    FE_REQUIRES_OK(
+        ctx, RunRemoteKeys(plan, tables_, step, ids_are_keys_, AsSpan(std::as_const(messages))));
   }
 
  private:
-  absl::Status FindKeys(OpKernelContext* ctx, const GroupInput<T>& in,
-                        RemoteKeysPlan* plan) const {
+  absl::Status FindKeys(OpKernelContext* ctx, const GroupInput<T>& in, RemoteKeysPlan* plan) const {
     const int first_positions = static_cast<int>(tables_.num_servers) + 1;
     std::vector<Span<int32_t>> positions;
     for (size_t c = 0; c < in.columns.size(); ++c) {
@@ -77,8 +76,7 @@ class RemoteKeysOp final : public tensorflow::OpKernel {
   static absl::Status CopyToOutput(OpKernelContext* ctx, int index,
                                    const std::vector<Number>& numbers) {
     Tensor* output = nullptr;
-    TF_RETURN_IF_ERROR(
-        AllocateOutput(ctx, index, {static_cast<int64_t>(numbers.size())}, &output));
+    TF_RETURN_IF_ERROR(AllocateOutput(ctx, index, {static_cast<int64_t>(numbers.size())}, &output));
     std::copy(numbers.begin(), numbers.end(), OutputSpan<Number>(output).begin());
     return absl::OkStatus();
   }
@@ -89,11 +87,10 @@ class RemoteKeysOp final : public tensorflow::OpKernel {
   bool ids_are_keys_ = false;
 };
 
-#define FE_REGISTER(T)                                        \
-  REGISTER_KERNEL_BUILDER(Name("FusedEmbeddingRemoteKeys")    \
-                              .Device(tensorflow::DEVICE_CPU) \
-                              .TypeConstraint<T>("dtype"),    \
-                          RemoteKeysOp<T>);
+#define FE_REGISTER(T)                                                                            \
+  REGISTER_KERNEL_BUILDER(                                                                        \
+      Name("FusedEmbeddingRemoteKeys").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("dtype"), \
+      RemoteKeysOp<T>);
 FE_FOR_EACH_TF_VALUE_TYPE(FE_REGISTER)
 #undef FE_REGISTER
 

@@ -1,11 +1,10 @@
-#include "tf_ops/core/lookup/remote/remote_lookup.h"
-
 #include <utility>
 #include <vector>
 
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tf_ops/core/lookup/group/group_lookup.h"
 #include "tf_ops/core/lookup/group/group_lookup_grad.h"
+#include "tf_ops/core/lookup/remote/remote_lookup.h"
 #include "tf_ops/kernels/group_input.h"
 #include "tf_ops/kernels/remote_input.h"
 #include "tf_ops/kernels/sparse_inputs.h"
@@ -125,8 +124,8 @@ class RemoteLookupGradOp final : public RemoteLookupBase<T> {
       const PackedPlaces::Table& table = places.tables[t];
       const PackedPlaces::Part& part = places.parts[static_cast<size_t>(table.first_part)];
       if (table.num_parts > 1) FE_RETURN_IF_ERROR(copies[t].Allocate(table.num_values));
-      grads[t].rows_grad = table.num_parts > 1 ? copies[t].data()
-                                               : servers[part.server] + part.offset;
+      grads[t].rows_grad =
+          table.num_parts > 1 ? copies[t].data() : servers[part.server] + part.offset;
     }
     RunGroupLookupGrad<V>(exec, plan, AsSpan(std::as_const(grads)));
     for (size_t t = 0; t < places.tables.size(); ++t) {
@@ -137,14 +136,14 @@ class RemoteLookupGradOp final : public RemoteLookupBase<T> {
   }
 };
 
-#define FE_REGISTER(T)                                                                         \
-  REGISTER_KERNEL_BUILDER(Name("FusedEmbeddingRemoteLookup")                                   \
-                              .Device(tensorflow::DEVICE_CPU)                                  \
-                              .TypeConstraint<T>("dtype"),                                     \
-                          RemoteLookupOp<T>);                                                  \
-  REGISTER_KERNEL_BUILDER(Name("FusedEmbeddingRemoteLookupGrad")                               \
-                              .Device(tensorflow::DEVICE_CPU)                                  \
-                              .TypeConstraint<T>("dtype"),                                     \
+#define FE_REGISTER(T)                                           \
+  REGISTER_KERNEL_BUILDER(Name("FusedEmbeddingRemoteLookup")     \
+                              .Device(tensorflow::DEVICE_CPU)    \
+                              .TypeConstraint<T>("dtype"),       \
+                          RemoteLookupOp<T>);                    \
+  REGISTER_KERNEL_BUILDER(Name("FusedEmbeddingRemoteLookupGrad") \
+                              .Device(tensorflow::DEVICE_CPU)    \
+                              .TypeConstraint<T>("dtype"),       \
                           RemoteLookupGradOp<T>);
 FE_FOR_EACH_TF_VALUE_TYPE(FE_REGISTER)
 #undef FE_REGISTER

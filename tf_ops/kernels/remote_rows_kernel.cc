@@ -49,8 +49,8 @@ class RemoteRowsOp : public tensorflow::OpKernel {
     TF_RETURN_IF_ERROR(ToTfStatus(
         ReadMessage(InputSpan<int64_t>(words), num_tables(), has_counts, &found->message)));
     int64_t num_bytes = 0;
-    TF_RETURN_IF_ERROR(ToTfStatus(
-        SplitMessage(found->message, AsSpan(row_bytes_), &found->parts, &num_bytes)));
+    TF_RETURN_IF_ERROR(
+        ToTfStatus(SplitMessage(found->message, AsSpan(row_bytes_), &found->parts, &num_bytes)));
     Tensor *rows = nullptr, *part_sizes = nullptr;
     TF_RETURN_IF_ERROR(AllocateOutput(ctx, 0, {num_bytes / DataTypeSize(dtype_)}, &rows));
     TF_RETURN_IF_ERROR(AllocateOutput(ctx, 1, {num_tables()}, &part_sizes));
@@ -103,13 +103,13 @@ class ArrayRemoteRowsOp final : public RemoteRowsOp {
   void Compute(OpKernelContext* ctx) override {
     GroupTables tables;
     const tensorflow::DataType dtype = this->dtype();
-    OP_REQUIRES_OK(ctx, kAreVariables ? tables.ReadVariables(ctx, {&dtype, 1})
-                                      : tables.ReadTensors(ctx));
+    OP_REQUIRES_OK(
+        ctx, kAreVariables ? tables.ReadVariables(ctx, {&dtype, 1}) : tables.ReadTensors(ctx));
     std::vector<TableView> views;
     for (int t = 0; t < num_tables(); ++t) {
       FE_REQUIRES_OK(ctx, CheckDim(t, tables.dim(t)));
-      views.push_back({static_cast<const char*>(tables[t].data()), tables[t].dim_size(0),
-                       row_bytes(t)});
+      views.push_back(
+          {static_cast<const char*>(tables[t].data()), tables[t].dim_size(0), row_bytes(t)});
     }
     Found found;
     OP_REQUIRES_OK(ctx, Start(ctx, /*has_counts=*/false, &found));
@@ -162,17 +162,17 @@ class TableRemoteRowsOp final : public RemoteRowsOp {
   std::vector<bool> inserts_;  // of each table
 };
 
-#define FE_REGISTER(T)                                                                      \
-  REGISTER_KERNEL_BUILDER(                                                                  \
+#define FE_REGISTER(T)                                                                            \
+  REGISTER_KERNEL_BUILDER(                                                                        \
       Name("FusedEmbeddingRemoteRows").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("dtype"), \
-      ArrayRemoteRowsOp<T, false>);                                                         \
-  REGISTER_KERNEL_BUILDER(Name("FusedEmbeddingResourceRemoteRows")                          \
-                              .Device(tensorflow::DEVICE_CPU)                               \
-                              .TypeConstraint<T>("dtype"),                                  \
-                          ArrayRemoteRowsOp<T, true>);                                      \
-  REGISTER_KERNEL_BUILDER(Name("EmbeddingVariableRemoteRows")                               \
-                              .Device(tensorflow::DEVICE_CPU)                               \
-                              .TypeConstraint<T>("dtype"),                                  \
+      ArrayRemoteRowsOp<T, false>);                                                               \
+  REGISTER_KERNEL_BUILDER(Name("FusedEmbeddingResourceRemoteRows")                                \
+                              .Device(tensorflow::DEVICE_CPU)                                     \
+                              .TypeConstraint<T>("dtype"),                                        \
+                          ArrayRemoteRowsOp<T, true>);                                            \
+  REGISTER_KERNEL_BUILDER(Name("EmbeddingVariableRemoteRows")                                     \
+                              .Device(tensorflow::DEVICE_CPU)                                     \
+                              .TypeConstraint<T>("dtype"),                                        \
                           TableRemoteRowsOp<T>);
 FE_FOR_EACH_TF_VALUE_TYPE(FE_REGISTER)
 #undef FE_REGISTER

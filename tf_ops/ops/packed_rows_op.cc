@@ -20,6 +20,7 @@ Rows of several tables, or gradients of them, that travelled in one message for 
 rows: `[num_values]` of each server: the rows of its parts, one part after the other without gaps.
 part_sizes: `[num of all parts]` rows of each part.
 tables: `[num_rows, dim]` of each table, part after part.
+num_tables: how many tables there are.
 num_parts: of each table: how many parts it is divided into.
 part_servers: the server of each part, table after table.
 dims: values of a row of each table.

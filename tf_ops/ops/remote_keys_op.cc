@@ -38,6 +38,8 @@ default_positions: `[num_columns]` where the default id's row is; -1: no row nee
   rows without ids are zero, and row p has a gradient of zeros for them.
 dtype: type of the tables' values.
 default_ids: of each column: id of rows without ids, with weight 1; negative: those rows are zero.
+num_servers: how many messages there are.
+num_tables: how many tables there are.
 num_parts: of each table: how many parts it is divided into.
 part_rows: rows of each part, table after table; mod_ev and hash ignore them.
 part_servers: the server of each part.

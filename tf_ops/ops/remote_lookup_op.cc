@@ -26,6 +26,9 @@ part_sizes: its output.
 default_positions: its output; they stand for default_ids and fill_empty_row.
 combined: one output: `[num_rows, sum of dims]`, the columns side by side. As many as columns:
   `[num_rows, dim]` of each.
+num_tables: how many tables there are.
+dtype: type of the tables' values.
+default_ids: unread: default_positions say what fills rows.
 num_parts: of each table: how many parts it is divided into.
 part_servers: the server of each part, table after table.
 dims: values of a row of each table.
@@ -48,7 +51,7 @@ REGISTER_OP("FusedEmbeddingRemoteLookupGrad")
     .Doc(R"doc(
 Gradient of FusedEmbeddingRemoteLookup with respect to `rows`: one message for each server.
 
-Inputs and attrs as in the forward op. The gradient with respect to weights is
+Attrs as in the forward op. The gradient with respect to weights is
 FusedEmbeddingGroupLookupWeightsGrad's, of the tables of FusedEmbeddingUnpackRows.
 
 combined_grads: gradients of combined.

@@ -254,14 +254,8 @@ def _lookup_of(node: Any, nodes: dict[str, Any]) -> Lookup | None:
     name = node.name.rpartition("/")[0] or node.name
     noted_reason, check = _note(node, REASON), _note(node, CHECK)
     path = _PATH_OF_OP.get(node.op)
-    if path == "v3":
-        return Lookup(name, path, node.attr["num_columns"].i, _why_v3(node))
-    if path == "remote":
-        servers = node.attr["num_servers"].i
-        why = f"{noted_reason}; one message each way for each of {servers} servers"
-        return Lookup(name, path, node.attr["num_columns"].i, why.removeprefix("; "))
     if path is not None:
-        return Lookup(name, path, 1, noted_reason or f'"{path}" was asked for')
+        return _fused(name, path, node)
     if node.op in ("If", "StatelessIf") and check:
         return Lookup(name, "check", 1, check)
     if STOCK in node.attr:
@@ -273,8 +267,21 @@ def _lookup_of(node: Any, nodes: dict[str, Any]) -> Lookup | None:
     return None
 
 
+def _fused(name: str, path: str, node: Any) -> Lookup:
+    why = {"v3": _why_v3, "remote": _why_remote}.get(path)
+    if why is None:
+        return Lookup(name, path, 1, _note(node, REASON) or f'"{path}" was asked for')
+    return Lookup(name, path, node.attr["num_columns"].i, why(node))
+
+
 def _why_v3(node: Any) -> str:
     return "fe.accelerate() replaced stock's" if ACCELERATED in node.attr else "one op can do it"
+
+
+def _why_remote(node: Any) -> str:
+    servers = node.attr["num_servers"].i
+    of_servers = "its server" if servers == 1 else f"each of {servers} servers"
+    return f"{_note(node, REASON)}: one message each way for {of_servers}"
 
 
 def _note(node: Any, attribute: str) -> str:

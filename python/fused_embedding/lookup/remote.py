@@ -40,8 +40,8 @@ def can_send(column: Column) -> bool:
 
 def _kind(shard: AnyShard) -> Hashable:
     """What all tables that one op reads must have in common."""
-    is_table = isinstance(shard, EmbeddingVariableShard)
-    return type(shard), shard.dtype, is_table or shard.is_variable
+    is_in_place = isinstance(shard, EmbeddingVariableShard) or shard.is_variable
+    return type(shard), shard.dtype, is_in_place
 
 
 def _has_known_rows(shard: AnyShard) -> bool:

@@ -241,9 +241,7 @@ def _split(values: list[Any], *lengths: int) -> list[list[Any]]:
     return [*parts, values]
 
 
-def _group_arguments(
-    op: tf.Operation, tables: str, number: str = "num_tables"
-) -> dict[str, Any]:
+def _group_arguments(op: tf.Operation, tables: str, number: str = "num_tables") -> dict[str, Any]:
     """What the ops of a group's gradient take beside the gradient.
 
     Args:

@@ -64,30 +64,34 @@ def _parts_of(call: Call) -> _Parts:
 def remote_keys(call: Call) -> dict[str, Any]:
     """FusedEmbeddingRemoteKeys: the distinct ids of each table, by the part that has them."""
     parts, tables = _parts_of(call), call.attr("table_of_column")
-    weights = stock_ops.weights_of_columns(call)
-    pairs = [
-        stock_ops.read_pairs(call, i, weights.get(i))[0] for i in range(call.attr("num_columns"))
-    ]
     ids: list[tf.Tensor] = []
-    positions: list[Any] = [None] * len(pairs)
+    positions: dict[int, _Positions] = {}
     for table in range(call.attr("num_tables")):
         columns = [i for i, of_column in enumerate(tables) if of_column == table]
-        unique = tf.unique(tf.concat([pairs[i].ids for i in columns], axis=0))
-        rows = [call.attr("part_rows")[part] for part in parts.of_table(table)]
-        shapes = [tf.constant([number], tf.int64) for number in rows]
-        partition = partitioned(unique.y, shapes, call.attr("partition_strategies")[table])
-        ids += partition.ids
-        sizes = [tf.size(pairs[i].ids) for i in columns]
-        for i, numbers in zip(columns, tf.split(unique.idx, sizes), strict=True):
-            positions[i] = _Positions(pairs[i]._replace(ids=numbers), partition)
+        found = _distinct_ids(call, table, columns)
+        ids += next(iter(found.values())).partition.ids
+        positions |= found
     by_server = parts.by_server(ids, call.attr("num_servers"))
     return {
         "messages": [_Message(of_server) for of_server in by_server],
-        "positions": positions,
+        "positions": [positions[i] for i in range(len(tables))],
         # The rows of parts are tensors of their own, and the pairs have what fills rows.
         "part_sizes": None,
         "default_positions": None,
     }
+
+
+def _distinct_ids(call: Call, table: int, columns: list[int]) -> dict[int, _Positions]:
+    """Of the columns of one table: one partition of what all of them look up."""
+    weights = stock_ops.weights_of_columns(call)
+    pairs = {i: stock_ops.read_pairs(call, i, weights.get(i))[0] for i in columns}
+    unique = tf.unique(tf.concat([of_column.ids for of_column in pairs.values()], axis=0))
+    rows = [call.attr("part_rows")[part] for part in _parts_of(call).of_table(table)]
+    shapes = [tf.constant([number], tf.int64) for number in rows]
+    partition = partitioned(unique.y, shapes, call.attr("partition_strategies")[table])
+    sizes = [tf.size(of_column.ids) for of_column in pairs.values()]
+    numbers = zip(columns, tf.split(unique.idx, sizes), strict=True)
+    return {i: _Positions(pairs[i]._replace(ids=ids), partition) for i, ids in numbers}
 
 
 def rows_of_tensors(call: Call) -> dict[str, Any]:

@@ -124,8 +124,7 @@ Status FindGroupKeys(const CpuExec& exec, const GroupKeysInput<T>& in, GroupKeys
 
 template <typename T>
 GroupColumn<T> PositionColumn(const GroupColumn<T>& column, IdSpan positions,
-                              DefaultPosition default_position, const T* table,
-                              int64_t num_keys) {
+                              DefaultPosition default_position, const T* table, int64_t num_keys) {
   GroupColumn<T> by_position = column;
   by_position.ids = positions;
   by_position.ids_are_keys = false;
@@ -150,10 +149,10 @@ Status LookUpTables(const CpuExec& exec, Span<TableLookup> lookups,
       });
 }
 
-#define FE_INSTANTIATE(T)                                                              \
-  template Status FindGroupKeys(const CpuExec&, const GroupKeysInput<T>&, GroupKeys*); \
-  template GroupColumn<T> PositionColumn(const GroupColumn<T>&, IdSpan, DefaultPosition,      \
-                                         const T*, int64_t);
+#define FE_INSTANTIATE(T)                                                                          \
+  template Status FindGroupKeys(const CpuExec&, const GroupKeysInput<T>&, GroupKeys*);             \
+  template GroupColumn<T> PositionColumn(const GroupColumn<T>&, IdSpan, DefaultPosition, const T*, \
+                                         int64_t);
 FE_FOR_EACH_VALUE_TYPE(FE_INSTANTIATE)
 #undef FE_INSTANTIATE
 

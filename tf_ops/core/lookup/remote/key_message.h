@@ -22,8 +22,8 @@ namespace fused_embedding {
 int64_t NumMessageWords(int64_t num_parts, int64_t num_keys, bool has_counts);
 
 struct MessageHeader {
-  int64_t step = -1;              // of rows found or made; negative: each table's own counter
-  Span<const int64_t> num_keys;   // [num_parts]
+  int64_t step = -1;             // of rows found or made; negative: each table's own counter
+  Span<const int64_t> num_keys;  // [num_parts]
   bool has_counts = false;
 };
 

@@ -108,9 +108,9 @@ Status ContiguousTables<T>::Gather(const PackedPlaces& places, Span<const T* con
   return Status();
 }
 
-#define FE_INSTANTIATE(T)                                                                      \
-  template void UnpackTable(const PackedPlaces&, int64_t, Span<const T* const>, T*);           \
-  template void PackTable(const PackedPlaces&, int64_t, const T*, Span<T* const>);             \
+#define FE_INSTANTIATE(T)                                                            \
+  template void UnpackTable(const PackedPlaces&, int64_t, Span<const T* const>, T*); \
+  template void PackTable(const PackedPlaces&, int64_t, const T*, Span<T* const>);   \
   template class ContiguousTables<T>;
 FE_FOR_EACH_VALUE_TYPE(FE_INSTANTIATE)
 #undef FE_INSTANTIATE

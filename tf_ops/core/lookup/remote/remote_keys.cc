@@ -24,7 +24,9 @@ std::vector<TableParts> PartsOf(const RemoteTables& tables) {
   int64_t first = 0;
   for (int64_t t = 0; t < tables.num_tables(); ++t) {
     const int64_t count = tables.num_parts[static_cast<size_t>(t)];
-    parts.push_back({t, first, tables.strategies[static_cast<size_t>(t)],
+    parts.push_back({t,
+                     first,
+                     tables.strategies[static_cast<size_t>(t)],
                      {tables.part_rows.data() + first, count}});
     first += count;
   }
@@ -38,8 +40,8 @@ std::vector<int32_t> NumbersByPart(Span<const int32_t> permutation, Span<const i
   std::vector<int32_t> numbers(static_cast<size_t>(permutation.size / 2));
   for (size_t i = 0; i < numbers.size(); ++i) {
     const int64_t at = 2 * static_cast<int64_t>(i);
-    numbers[i] = static_cast<int32_t>(starts[static_cast<size_t>(permutation[at])]) +
-                 permutation[at + 1];
+    numbers[i] =
+        static_cast<int32_t>(starts[static_cast<size_t>(permutation[at])]) + permutation[at + 1];
   }
   return numbers;
 }
@@ -202,7 +204,7 @@ Status RunRemoteKeys(const RemoteKeysPlan& plan, const RemoteTables& tables, int
   return Status();
 }
 
-#define FE_INSTANTIATE(T)                                                                      \
+#define FE_INSTANTIATE(T)                                                                       \
   template Status PlanRemoteKeys(const CpuExec&, const GroupKeysInput<T>&, const RemoteTables&, \
                                  RemoteKeysPlan*);
 FE_FOR_EACH_VALUE_TYPE(FE_INSTANTIATE)

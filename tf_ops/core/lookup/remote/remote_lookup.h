@@ -15,8 +15,8 @@ namespace fused_embedding {
 
 template <typename T>
 struct RemoteColumns {
-  Span<GroupColumn<T>> columns;         // their ids are positions; their tables are set here
-  Span<const int64_t> table_of_column;  // [num_columns]
+  Span<GroupColumn<T>> columns;           // their ids are positions; their tables are set here
+  Span<const int64_t> table_of_column;    // [num_columns]
   Span<const int32_t> default_positions;  // [num_columns] codes of DefaultPosition
 };
 

@@ -31,9 +31,8 @@ Status SplitMessage(const KeyMessage& message, Span<const int64_t> row_bytes,
   return Status();
 }
 
-Status GatherParts(const CpuExec& exec, Span<const TableView> tables,
-                   Span<const MessagePart> parts, const std::vector<std::string>& names,
-                   char* rows) {
+Status GatherParts(const CpuExec& exec, Span<const TableView> tables, Span<const MessagePart> parts,
+                   const std::vector<std::string>& names, char* rows) {
   std::vector<int64_t> sizes;
   for (const MessagePart& part : parts) sizes.push_back(part.keys.size);
   return RunTasks(

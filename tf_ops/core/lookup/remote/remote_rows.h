@@ -25,11 +25,10 @@ struct MessagePart {
 Status SplitMessage(const KeyMessage& message, Span<const int64_t> row_bytes,
                     std::vector<MessagePart>* parts, int64_t* num_bytes);
 
-// Copies the rows of `parts` [num_tables] of tables that are arrays. InvalidArgument names the first
-// row that a table lacks; a table is called names[t], or by its number if there are no names.
-Status GatherParts(const CpuExec& exec, Span<const TableView> tables,
-                   Span<const MessagePart> parts, const std::vector<std::string>& names,
-                   char* rows);
+// Copies the rows of `parts` [num_tables] of tables that are arrays. InvalidArgument names the
+// first row that a table lacks; a table is called names[t], or by its number if there are no names.
+Status GatherParts(const CpuExec& exec, Span<const TableView> tables, Span<const MessagePart> parts,
+                   const std::vector<std::string>& names, char* rows);
 
 }  // namespace fused_embedding
 
