@@ -1,11 +1,10 @@
-#include "tf_ops/core/input/parse_example.h"
-
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tf_ops/core/input/parse_example.h"
 #include "tf_ops/kernels/tf_adapters.h"
 
 namespace fused_embedding {
@@ -20,7 +19,7 @@ using tensorflow::Tensor;
 using tensorflow::TensorShape;
 using tensorflow::tstring;
 
-using Output = FeatureOutput<tstring>;
+using ParseOutput = FeatureOutput<tstring>;
 
 ListKind ToListKind(DataType dtype) {
   switch (dtype) {
@@ -92,8 +91,8 @@ absl::Status ParseExampleAttrs::ReadDenseShape(size_t d) {
   for (int i = 1; i < shape.dims(); ++i) is_known = is_known && shape.dim_size(i) >= 0;
   if (!is_known) {
     return absl::InvalidArgumentError(
-        absl::StrCat("dense_shapes[", d, "] has unknown rank or unknown inner dimensions: ",
-                     shape.DebugString()));
+        absl::StrCat("dense_shapes[", d,
+                     "] has unknown rank or unknown inner dimensions: ", shape.DebugString()));
   }
   dense[d].is_padded = shape.dims() > 0 && shape.dim_size(0) < 0;
   TensorShape values;
@@ -105,9 +104,9 @@ absl::Status ParseExampleAttrs::ReadDenseShape(size_t d) {
 }
 
 // One run of the op.
-class Batch {
+class ParseCall {
  public:
-  Batch(OpKernelContext* ctx, const ParseExampleAttrs& attrs) : ctx_(ctx), attrs_(attrs) {}
+  ParseCall(OpKernelContext* ctx, const ParseExampleAttrs& attrs) : ctx_(ctx), attrs_(attrs) {}
 
   absl::Status Compute() {
     TF_RETURN_IF_ERROR(CheckInputs());
@@ -135,7 +134,7 @@ class Batch {
   void AddFeatures();
   void AddFeature(int list, int i, DataType dtype, FeatureLayout layout);
 
-  absl::Status Allocate(int output, DataType dtype, const TensorShape& shape, Output* values);
+  absl::Status Allocate(int output, DataType dtype, const TensorShape& shape, ParseOutput* values);
   absl::Status AllocateSparse(int i);
   absl::Status AllocateDense(int d);
   absl::Status AllocateRagged(int i);
@@ -143,11 +142,11 @@ class Batch {
   OpKernelContext* ctx_;
   const ParseExampleAttrs& attrs_;
   std::vector<ExampleFeature> features_;  // sparse, dense, ragged
-  std::vector<Output> outputs_;
+  std::vector<ParseOutput> outputs_;
   ParsedExamples parsed_;
 };
 
-absl::Status Batch::CheckInputs() const {
+absl::Status ParseCall::CheckInputs() const {
   const Tensor& names = ctx_->input(1);
   if (serialized().dims() > 1) {
     return absl::InvalidArgumentError(
@@ -176,16 +175,16 @@ absl::Status Batch::CheckInputs() const {
   return absl::OkStatus();
 }
 
-absl::Status Batch::CheckDefault(int d) const {
+absl::Status ParseCall::CheckDefault(int d) const {
   const Tensor& value = dense_default(d);
   const PartialTensorShape& shape = attrs_.dense_shapes[static_cast<size_t>(d)];
   if (attrs_.dense[static_cast<size_t>(d)].is_padded) {
     if (value.NumElements() == 1) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(
-        "dense_shape[", d, "] is a variable length shape: ", shape.DebugString(),
-        ", therefore def_value[", d,
-        "] must contain a single element (the padding element).  But its shape is: ",
-        value.shape().DebugString()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("dense_shape[", d, "] is a variable length shape: ", shape.DebugString(),
+                     ", therefore def_value[", d,
+                     "] must contain a single element (the padding element).  But its shape is: ",
+                     value.shape().DebugString()));
   }
   if (value.NumElements() == 0 || shape.IsCompatibleWith(value.shape())) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -193,7 +192,7 @@ absl::Status Batch::CheckDefault(int d) const {
                    " is not compatible with dense_shapes_[", d, "] == ", shape.DebugString()));
 }
 
-void Batch::AddFeature(int list, int i, DataType dtype, FeatureLayout layout) {
+void ParseCall::AddFeature(int list, int i, DataType dtype, FeatureLayout layout) {
   ExampleFeature feature;
   feature.name = ViewOf(keys(list).flat<tstring>()(i));
   feature.kind = ToListKind(dtype);
@@ -201,7 +200,7 @@ void Batch::AddFeature(int list, int i, DataType dtype, FeatureLayout layout) {
   features_.push_back(feature);
 }
 
-void Batch::AddFeatures() {
+void ParseCall::AddFeatures() {
   for (int i = 0; i < attrs_.num_sparse(); ++i) {
     AddFeature(0, i, attrs_.sparse_types[static_cast<size_t>(i)], FeatureLayout::kSparse);
   }
@@ -219,8 +218,8 @@ void Batch::AddFeatures() {
   outputs_.resize(features_.size());
 }
 
-absl::Status Batch::Allocate(int output, DataType dtype, const TensorShape& shape,
-                             Output* values) {
+absl::Status ParseCall::Allocate(int output, DataType dtype, const TensorShape& shape,
+                                 ParseOutput* values) {
   Tensor* tensor = nullptr;
   TF_RETURN_IF_ERROR(ctx_->allocate_output(output, shape, &tensor));
   if (dtype == tensorflow::DT_STRING) {
@@ -233,8 +232,8 @@ absl::Status Batch::Allocate(int output, DataType dtype, const TensorShape& shap
   return absl::OkStatus();
 }
 
-absl::Status Batch::AllocateSparse(int i) {
-  Output& output = outputs_[static_cast<size_t>(i)];
+absl::Status ParseCall::AllocateSparse(int i) {
+  ParseOutput& output = outputs_[static_cast<size_t>(i)];
   const int num_sparse = attrs_.num_sparse();
   const int64_t nnz = parsed_.NumValues(i);
   const int64_t rank = IsSingle() ? 1 : 2;
@@ -249,9 +248,9 @@ absl::Status Batch::AllocateSparse(int i) {
   return absl::OkStatus();
 }
 
-absl::Status Batch::AllocateDense(int d) {
+absl::Status ParseCall::AllocateDense(int d) {
   const int feature = attrs_.num_sparse() + d;
-  Output& output = outputs_[static_cast<size_t>(feature)];
+  ParseOutput& output = outputs_[static_cast<size_t>(feature)];
   const DenseAttrs& dense = attrs_.dense[static_cast<size_t>(d)];
   const PartialTensorShape& shape_of_one = attrs_.dense_shapes[static_cast<size_t>(d)];
   output.default_values = dense_default(d).data();
@@ -266,10 +265,10 @@ absl::Status Batch::AllocateDense(int d) {
                   &output);
 }
 
-absl::Status Batch::AllocateRagged(int i) {
+absl::Status ParseCall::AllocateRagged(int i) {
   const int feature = attrs_.num_sparse() + attrs_.num_dense() + i;
   const int first_values = 3 * attrs_.num_sparse() + attrs_.num_dense();
-  Output& output = outputs_[static_cast<size_t>(feature)];
+  ParseOutput& output = outputs_[static_cast<size_t>(feature)];
   TF_RETURN_IF_ERROR(Allocate(first_values + i, attrs_.ragged_types[static_cast<size_t>(i)],
                               TensorShape({parsed_.NumValues(feature)}), &output));
   const int64_t num_splits = IsSingle() ? 0 : serialized().NumElements() + 1;
@@ -295,7 +294,9 @@ class ParseExampleOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(ctx, attrs_.Read(ctx));
   }
 
-  void Compute(OpKernelContext* ctx) override { OP_REQUIRES_OK(ctx, Batch(ctx, attrs_).Compute()); }
+  void Compute(OpKernelContext* ctx) override {
+    OP_REQUIRES_OK(ctx, ParseCall(ctx, attrs_).Compute());
+  }
 
  private:
   ParseExampleAttrs attrs_;

@@ -26,8 +26,7 @@ absl::Status ParseExampleShape(InferenceContext* c) {
       has_rank ? DimensionOrConstant(c->Rank(serialized) + 1) : c->UnknownDim();
   const bool is_batch = has_rank && c->Rank(serialized) == 1;
   DimensionHandle num_splits;
-  TF_RETURN_IF_ERROR(
-      c->Add(is_batch ? c->Dim(serialized, 0) : c->UnknownDim(), 1, &num_splits));
+  TF_RETURN_IF_ERROR(c->Add(is_batch ? c->Dim(serialized, 0) : c->UnknownDim(), 1, &num_splits));
 
   int output = 0;
   for (int i = 0; i < num_sparse; ++i) c->set_output(output++, c->Matrix(c->UnknownDim(), rank));

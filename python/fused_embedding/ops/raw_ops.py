@@ -39,6 +39,7 @@ _NAMES = (
     "FusedEmbeddingGroupLookup",
     "FusedEmbeddingGroupLookupGrad",
     "FusedEmbeddingGroupLookupWeightsGrad",
+    "FusedEmbeddingParseExample",
     "FusedEmbeddingResourceGather",
     "FusedEmbeddingResourceGroupLookup",
     "FusedEmbeddingResourceGroupLookupGrad",

@@ -13,9 +13,9 @@ namespace fused_embedding {
 
 // The tag of a field in front of its bytes: number << 3 | type.
 constexpr uint8_t DelimitedTag(int number) { return static_cast<uint8_t>(number << 3 | 2); }
-constexpr uint8_t kItemTag = DelimitedTag(1);    // of a text in its list, and of a packed list
-constexpr uint8_t kFixed32Tag = 1 << 3 | 5;      // of a float that is not packed
-constexpr uint8_t kVarintTag = 1 << 3 | 0;       // of an integer that is not packed
+constexpr uint8_t kItemTag = DelimitedTag(1);  // of a text in its list, and of a packed list
+constexpr uint8_t kFixed32Tag = 1 << 3 | 5;    // of a float that is not packed
+constexpr uint8_t kVarintTag = 1 << 3 | 0;     // of an integer that is not packed
 constexpr int kMaxVarintBytes = 10;
 
 // A list that was checked: reading its values cannot fail.

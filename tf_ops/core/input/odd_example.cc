@@ -232,8 +232,8 @@ Status OddExample::CheckMissing(ListsOfExample lists) const {
       continue;
     }
     const std::string place = is_single_ ? "" : "Name: " + std::string(name_) + ", ";
-    return InvalidArgument(place, "Feature: ", feature.name, " (data type: ",
-                           TypeOf(feature.kind), ") is required but could not be found.");
+    return InvalidArgument(place, "Feature: ", feature.name, " (data type: ", TypeOf(feature.kind),
+                           ") is required but could not be found.");
   }
   return Status();
 }

@@ -134,8 +134,8 @@ FE_INLINE bool PlainExample::ReadFeature(const ExampleFeature& feature, Bytes va
     return true;
   }
   Bytes values;
-  if (!TakeField(DelimitedTag(static_cast<int>(feature.kind)), &value, &values) ||
-      !value.empty() || !ReadList(feature.kind, values, list)) {
+  if (!TakeField(DelimitedTag(static_cast<int>(feature.kind)), &value, &values) || !value.empty() ||
+      !ReadList(feature.kind, values, list)) {
     return false;
   }
   if (feature.layout == FeatureLayout::kFixed) return list->num_values == feature.num_values;
