@@ -12,7 +12,7 @@ Status FeatureNames::Set(Span<const ExampleFeature> features) {
     const std::string_view name = features[f].name;
     const char* end = name.data() + name.size();
     if (Find(name, end) >= 0) {
-      return MakeStatus(StatusCode::kInternal, "feature \"", name,
+      return InvalidArgument("feature \"", name,
                         "\" is wanted twice; name each feature once");
     }
     const uint64_t word = WordOf(name, end);
