@@ -1,9 +1,11 @@
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/platform/ctstring.h"
 #include "tf_ops/core/input/parse_example.h"
 #include "tf_ops/kernels/tf_adapters.h"
 
@@ -19,7 +21,26 @@ using tensorflow::Tensor;
 using tensorflow::TensorShape;
 using tensorflow::tstring;
 
-using ParseOutput = FeatureOutput<tstring>;
+// An element of a tensor of strings that was just made, and is empty.
+class NewText {
+ public:
+  void Assign(const uint8_t* data, size_t size) {
+    text_.assign(reinterpret_cast<const char*>(data), size);
+  }
+  // A short string lies in the element itself: its size and its bytes are written at once.
+  void AssignWord(uint64_t word, size_t size) {
+    TF_TString* text = reinterpret_cast<TF_TString*>(&text_);
+    text->u.smll.size = static_cast<uint8_t>(size << 2 | TF_TSTR_SMALL);
+    std::memcpy(text->u.smll.str, &word, sizeof(word));
+    text->u.smll.str[size] = '\0';
+  }
+
+ private:
+  tstring text_;
+};
+static_assert(sizeof(NewText) == sizeof(tstring) && sizeof(tstring) == sizeof(TF_TString));
+
+using ParseOutput = FeatureOutput<NewText>;
 
 ListKind ToListKind(DataType dtype) {
   switch (dtype) {
@@ -119,7 +140,7 @@ class ParseCall {
     for (int i = 0; i < attrs_.num_sparse(); ++i) TF_RETURN_IF_ERROR(AllocateSparse(i));
     for (int i = 0; i < attrs_.num_dense(); ++i) TF_RETURN_IF_ERROR(AllocateDense(i));
     for (int i = 0; i < attrs_.num_ragged(); ++i) TF_RETURN_IF_ERROR(AllocateRagged(i));
-    parsed_.Run<tstring>(exec, AsSpan(std::as_const(outputs_)));
+    parsed_.Run<NewText>(exec, AsSpan(std::as_const(outputs_)));
     return absl::OkStatus();
   }
 
@@ -223,7 +244,7 @@ absl::Status ParseCall::Allocate(int output, DataType dtype, const TensorShape& 
   Tensor* tensor = nullptr;
   TF_RETURN_IF_ERROR(ctx_->allocate_output(output, shape, &tensor));
   if (dtype == tensorflow::DT_STRING) {
-    values->values = tensor->flat<tstring>().data();
+    values->values = reinterpret_cast<NewText*>(tensor->flat<tstring>().data());
   } else if (dtype == tensorflow::DT_FLOAT) {
     values->values = tensor->flat<float>().data();
   } else {

@@ -12,8 +12,7 @@ Status FeatureNames::Set(Span<const ExampleFeature> features) {
     const std::string_view name = features[f].name;
     const char* end = name.data() + name.size();
     if (Find(name, end) >= 0) {
-      return InvalidArgument("feature \"", name,
-                        "\" is wanted twice; name each feature once");
+      return InvalidArgument("feature \"", name, "\" is wanted twice; name each feature once");
     }
     const uint64_t word = WordOf(name, end);
     uint64_t i = HashOf(word, name.size()) >> shift_;

@@ -68,17 +68,18 @@ class FeatureNames {
 
   // The last 8 bytes, or all of a shorter name.
   FE_INLINE static uint64_t WordOf(std::string_view name, const char* end) {
+    constexpr size_t kWordBytes = sizeof(uint64_t);
+    const size_t size = std::min(name.size(), kWordBytes);
+    const char* data = name.data() + name.size() - size;
     uint64_t word = 0;
-    const char* data = name.data();
-    if (name.size() >= sizeof(word)) {
-      std::memcpy(&word, data + name.size() - sizeof(word), sizeof(word));
-    } else if (end - data >= static_cast<int64_t>(sizeof(word))) {
-      std::memcpy(&word, data, sizeof(word));
-      word &= ~(~uint64_t{0} << (8 * name.size()));
-    } else {
-      std::memcpy(&word, data, name.size());
+    if (end - data < static_cast<int64_t>(kWordBytes)) {
+      if (size > 0) std::memcpy(&word, data, size);
+      return word;
     }
-    return word;
+    std::memcpy(&word, data, kWordBytes);
+    // Without a branch: names of several sizes alternate.
+    const auto num_unused = static_cast<int>(8 * (kWordBytes - size));
+    return num_unused == 64 ? 0 : word & (~uint64_t{0} >> num_unused);
   }
 
   FE_INLINE static uint64_t HashOf(uint64_t word, uint64_t size) {

@@ -31,8 +31,9 @@ bool ReadTexts(WireReader* reader, ExampleList* list) {
   for (; !reader->IsAtEnd(); ++count) {
     if (!reader->Take(kItemTag) || !reader->ReadBytes(&text)) return false;
   }
-  *list = ExampleList(count == 1 ? reinterpret_cast<const uint8_t*>(text.data()) : first, count);
-  list->text_bytes = static_cast<uint32_t>(text.size());
+  *list = count == 1 ? ExampleList::OfText(reinterpret_cast<const uint8_t*>(text.data()),
+                                           static_cast<int64_t>(text.size()))
+                     : ExampleList(first, count);
   return true;
 }
 

@@ -37,7 +37,7 @@ struct ExampleBatch {
   bool is_single = false;
 };
 
-// Where the values of a feature go. Text has assign(const char*, size_t).
+// Where the values of a feature go. Text is as CopyValues wants it.
 template <typename Text>
 struct FeatureOutput {
   // sparse, ragged: [NumValues]; fixed: [num_examples, num_values]; padded: [num_examples, width].

@@ -1,5 +1,7 @@
 #include "tf_ops/core/input/plain_example.h"
 
+#include <cstring>
+
 namespace fused_embedding {
 namespace {
 
@@ -36,7 +38,86 @@ int64_t CountTaggedVarints(const uint8_t* data, const uint8_t* end) {
   return count;
 }
 
+// The continued bits of 8 bytes.
+constexpr uint64_t kContinued = 0x8080808080808080u;
+
+// The last bytes in front of `end`, up to 8, as the low bytes of a word. Of more any word. 8 bytes
+// in front of `end` are read.
+FE_INLINE uint64_t WordInFrontOf(const uint8_t* end, uint8_t size) {
+  uint64_t word = 0;
+  std::memcpy(&word, end - sizeof(word), sizeof(word));
+  return word >> (8 * ((8 - size) & 7));
+}
+
+// Of 1 to 8 bytes: whether one that should say that a varint goes on does not, or the last one
+// does.
+FE_INLINE uint64_t WrongContinuedBits(uint64_t word, uint8_t size) {
+  const uint64_t wanted = (uint64_t{1} << (8 * ((size - 1) & 7))) - 1;
+  return (word ^ wanted) & kContinued;
+}
+
 }  // namespace
+
+PlainExample::PlainExample(Span<const ExampleFeature> features, const FeatureNames& names,
+                           bool is_single)
+    : features_(features), names_(names), is_single_(is_single) {
+  for (const ExampleFeature& feature : features) short_lists_.push_back(ShortListOf(feature));
+}
+
+PlainExample::ShortList PlainExample::ShortListOf(const ExampleFeature& feature) {
+  if (feature.IsDense() && feature.num_values != 1) return {};  // a tag that is none
+  const uint8_t tag = DelimitedTag(static_cast<int>(feature.kind));
+  switch (feature.kind) {
+    case ListKind::kText:
+      return {tag, 0, 127, 0};
+    case ListKind::kFloat:
+      return {tag, sizeof(float), 0, 0};
+    case ListKind::kInteger:
+      return {tag, 1, 7, kContinued};
+  }
+  return {};
+}
+
+// Reads the first entry if all of its lengths are below 128 and its list has one value:
+//
+//   10 entry_bytes 10 name_bytes name... 18 value_bytes tag list_bytes 10 size value...
+//
+// Each length says how many bytes follow to the end of the entry. Packed numbers and texts look the
+// same. Returns the end of the entry, or null where it is another one.
+FE_INLINE const uint8_t* PlainExample::ReadShortEntry(Bytes features, ListsOfExample lists,
+                                                      const char* end) const {
+  constexpr int kFixedBytes = 12;  // all but the name and the value
+  const uint8_t* entry = features.begin;
+  if (features.size() < kFixedBytes) return nullptr;
+  const int entry_bytes = entry[1];
+  const int name_bytes = entry[3];
+  const int value_bytes = entry_bytes - name_bytes - 4;
+  const uint8_t* entry_end = entry + 2 + entry_bytes;
+  if ((entry[0] != kEntryTag) | (entry[2] != kNameTag) | (entry_bytes >= 0x80) | (value_bytes < 4) |
+      (entry_end > features.end)) {
+    return nullptr;
+  }
+  const uint8_t* value = entry + 4 + name_bytes;  // its tag and what follows, within the entry
+  const int wrong = (value[0] ^ kValueTag) | (value[1] ^ value_bytes) |
+                    (value[3] ^ (value_bytes - 2)) | (value[4] ^ kItemTag) |
+                    (value[5] ^ (value_bytes - 4));
+  if (wrong != 0) return nullptr;
+  const int f =
+      names_.Find({reinterpret_cast<const char*>(entry + 4), static_cast<size_t>(name_bytes)}, end);
+  if (f < 0) return entry_end;
+  const ShortList& wanted = short_lists_[static_cast<size_t>(f)];
+  ExampleList& list = lists[f];
+  const uint8_t size = value[5];
+  const uint64_t word = WordInFrontOf(entry_end, size);
+  if ((value[2] != wanted.tag) |
+      (static_cast<uint8_t>(size - wanted.least_bytes) > wanted.more_bytes) | list.IsPresent() |
+      ((WrongContinuedBits(word, size) & wanted.continued_bits) != 0)) {
+    return nullptr;
+  }
+  list =
+      size <= sizeof(word) ? ExampleList::OfWord(word, size) : ExampleList::OfText(value + 6, size);
+  return entry_end;
+}
 
 // A length of more than one byte, up to what an example can have.
 bool PlainExample::ReadLongLength(const uint8_t** data, const uint8_t* end, uint32_t* length) {
@@ -78,8 +159,7 @@ FE_INLINE bool PlainExample::ReadTexts(Bytes values, ExampleList* list) {
     if (!TakeField(kItemTag, &values, &text)) return false;
     ++count;
   }
-  *list = ExampleList(count == 1 ? text.begin : first, count);
-  list->text_bytes = static_cast<uint32_t>(text.size());
+  *list = count == 1 ? ExampleList::OfText(text.begin, text.size()) : ExampleList(first, count);
   return true;
 }
 
@@ -161,6 +241,10 @@ bool PlainExample::Read(std::string_view example, ListsOfExample lists) const {
   while (!rest.empty()) {
     if (!TakeField(kFeaturesTag, &rest, &features)) return false;
     while (!features.empty()) {
+      if (const uint8_t* entry_end = ReadShortEntry(features, lists, text_end)) {
+        features.begin = entry_end;
+        continue;
+      }
       if (!TakeField(kEntryTag, &features, &entry) || !ReadEntry(entry, lists, text_end)) {
         return false;
       }

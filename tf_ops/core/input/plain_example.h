@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "tf_ops/core/base/inline.h"
 #include "tf_ops/core/base/span.h"
@@ -26,8 +27,7 @@ struct ListsOfExample {
 
 class PlainExample {
  public:
-  PlainExample(Span<const ExampleFeature> features, const FeatureNames& names, bool is_single)
-      : features_(features), names_(names), is_single_(is_single) {}
+  PlainExample(Span<const ExampleFeature> features, const FeatureNames& names, bool is_single);
 
   // Fills `lists`, in which no feature is present. False: the example is not plain, and `lists`
   // has anything.
@@ -42,6 +42,17 @@ class PlainExample {
     FE_INLINE int64_t size() const { return end - begin; }
   };
 
+  // Of a feature, which lists of one value are taken from a short entry. Compared without branches
+  // on the kind: where writers do not sort entries, these would be guessed wrong.
+  struct ShortList {
+    uint8_t tag = 0;
+    uint8_t least_bytes = 0;
+    uint8_t more_bytes = 0;       // above least_bytes
+    uint64_t continued_bits = 0;  // of an integer: the bits that say that a varint goes on
+  };
+
+  static ShortList ShortListOf(const ExampleFeature& feature);
+  const uint8_t* ReadShortEntry(Bytes features, ListsOfExample lists, const char* end) const;
   static bool ReadLongLength(const uint8_t** data, const uint8_t* end, uint32_t* length);
   static bool TakeField(uint8_t tag, Bytes* from, Bytes* field);
   static bool ReadTexts(Bytes values, ExampleList* list);
@@ -54,6 +65,7 @@ class PlainExample {
   Span<const ExampleFeature> features_;
   const FeatureNames& names_;
   bool is_single_;
+  std::vector<ShortList> short_lists_;
 };
 
 }  // namespace fused_embedding
