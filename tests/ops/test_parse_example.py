@@ -94,7 +94,9 @@ def test_fixed_features():
         entry(b"s", texts(LONG)), entry(b"f", floats(0.1, 0.2)), entry(b"i", integers(1, 2, 3))
     )
     assert_stock([present, b"", present], WITH_DEFAULTS)
-    assert_stock([present] * 3, {name: Fixed([*f.shape], f.dtype) for name, f in WITH_DEFAULTS.items()})
+    assert_stock(
+        [present] * 3, {name: Fixed([*f.shape], f.dtype) for name, f in WITH_DEFAULTS.items()}
+    )
     matrix = {"i": Fixed([1, 3], tf.int64), "f": Fixed([2, 1], tf.float32, [[1.0], [2.0]])}
     assert_stock([present, present], matrix)
     assert_stock(present, matrix)
@@ -122,7 +124,12 @@ def test_sparse_feature_of_two_keys():
     ids=lambda partition: type(partition).__name__,
 )
 def test_partitions_of_ragged_features(partition):
-    splits = {"RowSplits": (0, 1, 3), "RowLengths": (1, 2), "RowStarts": (0, 1), "RowLimits": (1, 3)}
+    splits = {
+        "RowSplits": (0, 1, 3),
+        "RowLengths": (1, 2),
+        "RowStarts": (0, 1),
+        "RowLimits": (1, 3),
+    }
     ids = splits.get(type(partition).__name__, (0, 1, 1))
     row = example(entry(b"v", texts(b"a", b"b", b"c")), entry(b"p", integers(*ids)))
     for rows in ([row, row], row):

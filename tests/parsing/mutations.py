@@ -36,7 +36,9 @@ def _size(rng):
 
 def _texts(rng):
     high = 256 if rng.random() < 0.1 else 128
-    return texts(*(bytes(rng.integers(0, high, rng.integers(0, 30), "u1")) for _ in range(_size(rng))))
+    return texts(
+        *(bytes(rng.integers(0, high, rng.integers(0, 30), "u1")) for _ in range(_size(rng)))
+    )
 
 
 def _floats(rng):
@@ -47,7 +49,9 @@ def _floats(rng):
 def _integers(rng):
     make_list = integers if rng.random() < 0.8 else tagged_integers
     low = -(2**40) if rng.random() < 0.05 else 0
-    return make_list(*(int(value) for value in rng.integers(low, 2**20, _size(rng)) >> rng.integers(20)))
+    return make_list(
+        *(int(value) for value in rng.integers(low, 2**20, _size(rng)) >> rng.integers(20))
+    )
 
 
 def mutated(rng, entries):
@@ -81,7 +85,11 @@ def shuffle(rng, entries):
 
 def value_first(rng, entries):
     """One more entry, with its fields in a random order and number."""
-    fields = [delimited(1, NAMES[rng.integers(3)]), delimited(2, _texts(rng)), delimited(2, _integers(rng))]
+    fields = [
+        delimited(1, NAMES[rng.integers(3)]),
+        delimited(2, _texts(rng)),
+        delimited(2, _integers(rng)),
+    ]
     chosen = rng.permutation(3)[: rng.integers(1, 4)]
     return [*entries, delimited(1, b"".join(fields[i] for i in chosen))]
 
@@ -133,7 +141,11 @@ def step_byte(rng, text):
 
 def insert_bytes(rng, text):
     at = _at(rng, text)
-    return text[:at] + bytes(BYTES[i] for i in rng.integers(0, len(BYTES), rng.integers(1, 4))) + text[at:]
+    return (
+        text[:at]
+        + bytes(BYTES[i] for i in rng.integers(0, len(BYTES), rng.integers(1, 4)))
+        + text[at:]
+    )
 
 
 def remove_bytes(rng, text):

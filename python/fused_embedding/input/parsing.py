@@ -129,9 +129,7 @@ def parse_raw(serialized: Any, names: Any, params: Any, name: str | None) -> dic
     with tf.name_scope(name or "ParseExample"):
         serialized = tf.convert_to_tensor(serialized, name="serialized")
         if params.ragged_keys and serialized.shape.ndims is None:
-            raise ValueError(
-                "serialized must have statically-known rank to parse ragged features."
-            )
+            raise ValueError("serialized must have statically-known rank to parse ragged features.")
         outputs = _parse(serialized, [] if names is None else names, params, name)
         ragged = parsing_config._build_ragged_tensors(
             serialized.shape, outputs.ragged_values, outputs.ragged_row_splits
