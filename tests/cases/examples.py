@@ -12,6 +12,11 @@ SPARSE = {
 }
 
 
+def sequence(dtype, shape=(), **more):
+    """A feature that is padded."""
+    return tf.io.FixedLenSequenceFeature(list(shape), dtype, allow_missing=True, **more)
+
+
 def varint(number):
     """At most 10 bytes; negative numbers as int64 has them."""
     number &= 2**64 - 1
@@ -56,7 +61,7 @@ def example(*entries):
 
 
 def outcome(parse, serialized, features, **more):
-    """What a function makes of examples: arrays in the order of the features, or an error's text."""
+    """What a function makes of examples: arrays by the names of features, or an error's text."""
     try:
         results = parse(serialized, features, **more)
     except tf.errors.InvalidArgumentError as error:

@@ -12,25 +12,49 @@ PADDING = [np.array([b"padding"], object), np.float32([-1.0]), np.int64([7])]
 EMPTY = [np.array([], object), np.float32([]), np.int64([])]
 
 
+def _sparse():
+    return {"sparse_keys": KEYS, "num_sparse": 3, "sparse_types": TYPES}
+
+
+def _ragged():
+    splits = [tf.int32, tf.int64, tf.int32]
+    return {"ragged_keys": KEYS, "ragged_value_types": TYPES, "ragged_split_types": splits}
+
+
+def _dense(defaults, shape):
+    return {"dense_keys": KEYS, "dense_defaults": defaults, "dense_shapes": [shape] * 3}
+
+
+NOTHING = {
+    "sparse_keys": NO_KEYS,
+    "dense_keys": NO_KEYS,
+    "ragged_keys": NO_KEYS,
+    "dense_defaults": [],
+    "num_sparse": 0,
+    "sparse_types": [],
+    "ragged_value_types": [],
+    "ragged_split_types": [],
+    "dense_shapes": [],
+}
+# Few kinds of calls: kernels are kept.
+LAYOUTS = (
+    _sparse(),
+    _ragged(),
+    _dense(PADDING, [1]),
+    _dense(EMPTY, [1]),
+    _dense(PADDING, [None]),
+)
+
+
 def make(rng):
-    """Arguments: one of few kinds of calls, as kernels are kept."""
-    layout = ("sparse", "ragged", "fixed", "required", "padded")[rng.integers(5)]
-    is_dense = layout in ("fixed", "required", "padded")
+    """Arguments: features in one layout."""
     num_examples = int(rng.integers(0, 5))
     names = [b"row %d" % i for i in range(num_examples)] if rng.integers(2) else []
-    shape = [None] if layout == "padded" else [1]
     return {
         "serialized": np.array([_example(rng) for _ in range(num_examples)], object),
         "names": np.array(names, object),
-        "sparse_keys": KEYS if layout == "sparse" else NO_KEYS,
-        "dense_keys": KEYS if is_dense else NO_KEYS,
-        "ragged_keys": KEYS if layout == "ragged" else NO_KEYS,
-        "dense_defaults": (EMPTY if layout == "required" else PADDING) if is_dense else [],
-        "num_sparse": 3 if layout == "sparse" else 0,
-        "sparse_types": TYPES if layout == "sparse" else [],
-        "ragged_value_types": TYPES if layout == "ragged" else [],
-        "ragged_split_types": [tf.int32, tf.int64, tf.int32] if layout == "ragged" else [],
-        "dense_shapes": [shape] * 3 if is_dense else [],
+        **NOTHING,
+        **LAYOUTS[rng.integers(len(LAYOUTS))],
     }
 
 

@@ -1,12 +1,11 @@
 """fe.io.parse_example against tf.io.parse_example, bit by bit: values, what is accepted, errors."""
 
-import struct
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import fused_embedding as fe
+from cases.example_traps import BIG, DENSE, TRAP_SPECS, TRAPS, F, I, S
 from cases.examples import (
     SPARSE,
     delimited,
@@ -16,6 +15,7 @@ from cases.examples import (
     integers,
     is_same,
     outcome,
+    sequence,
     tagged_floats,
     tagged_integers,
     texts,
@@ -24,10 +24,6 @@ from cases.examples import (
 
 VarLen, Fixed, Ragged = tf.io.VarLenFeature, tf.io.FixedLenFeature, tf.io.RaggedFeature
 LONG = b"a text of more than 22 bytes, which is not inline"
-
-
-def sequence(dtype, shape=(), **more):
-    return tf.io.FixedLenSequenceFeature(list(shape), dtype, allow_missing=True, **more)
 
 
 def assert_stock(serialized, features, **more):
@@ -136,113 +132,6 @@ def test_partitions_of_ragged_features(partition):
         assert_stock(rows, {"r": Ragged(tf.string, "v", [partition], row_splits_dtype=tf.int64)})
 
 
-# What input.md lists as traps of equality, numbered as there: entries of one example.
-S, F, I = entry(b"s", texts(b"a")), entry(b"f", floats(1.0)), entry(b"i", integers(1))
-FLOAT = struct.pack("<f", 1.0)
-BIG = varint(2**31)
-TRAPS = {
-    "1 last of two counts": example(S, entry(b"s", texts(b"b", b"c"))),
-    "1 last of two is empty": example(S, entry(b"s", b"")),
-    "1 first of two is empty": example(entry(b"s", b""), S),
-    "1 first of two has another kind": example(entry(b"s", floats(1.0)), S),
-    "1 first of two is malformed": example(entry(b"s", b"\x0a\x05\x0a"), S),
-    "1 first of two has no kind": example(entry(b"s", delimited(4, b"")), S),
-    "1 both are malformed": example(entry(b"s", b"\x0a\x05\x0a"), entry(b"s", b"\x0a\x06\x0a")),
-    "1 three": example(S, F, entry(b"s", floats(1.0)), entry(b"s", texts())),
-    "2 two Features": example(S) + example(F),
-    "2 two Features with one name": example(S) + example(entry(b"s", texts(b"b"))),
-    "2 unknown bytes": example(S) + delimited(5, b"zz"),
-    "2 unknown bytes behind the end": example(S) + b"\x2a\x7fzz",
-    "2 unknown bytes of negative length": example(S) + b"\x2a" + BIG,
-    "2 unknown varint": b"\x28\x01" + example(S),
-    "2 unknown varint without end": example(S) + b"\x28\xff",
-    "2 unknown fixed32": b"\x2d1234" + example(S),
-    "2 unknown fixed32 cut": example(S) + b"\x2d123",
-    "2 unknown fixed64": b"\x2912345678" + example(S),
-    "2 unknown fixed64 cut": example(S) + b"\x291234567",
-    "2 unknown long tag": b"\x8a\x01\x00" + example(S),
-    "2 tag of Features in two bytes": b"\x8a\x00" + example(S)[1:],
-    "2 group": b"\x2b\x2c" + example(S),
-    "2 end of a group": b"\x2c" + example(S),
-    "2 unknown type of a field": b"\x2e" + example(S),
-    "2 unknown field in Features": delimited(1, delimited(7, b"q") + S),
-    "2 unknown field in an entry": example(
-        delimited(1, delimited(1, b"s") + delimited(2, texts(b"a")) + delimited(9, b"q"))
-    ),
-    "2 value first": example(delimited(1, delimited(2, texts(b"a")) + delimited(1, b"s"))),
-    "2 no value": example(delimited(1, delimited(1, b"s"))),
-    "2 no name": example(delimited(1, delimited(2, texts(b"a")))),
-    "2 empty entry": example(delimited(1, b"")),
-    "2 two names": example(delimited(1, delimited(1, b"z") + delimited(1, b"s"))),
-    "2 two names and a value": example(
-        delimited(1, delimited(1, b"z") + delimited(1, b"s") + delimited(2, texts(b"a")))
-    ),
-    "2 two values": example(delimited(1, delimited(2, texts(b"a")) + delimited(2, b""))),
-    "2 tag of a name in two bytes": example(
-        delimited(1, b"\x8a\x00\x01s" + delimited(2, texts(b"a")))
-    ),
-    "3 two kinds": example(entry(b"s", floats(1.0) + texts(b"a"))),
-    "3 two lists": example(entry(b"s", texts(b"a") + texts(b"b"))),
-    "3 unknown kind": example(entry(b"s", delimited(4, b"a"))),
-    "3 garbage behind a list": example(entry(b"s", texts(b"a") + b"\xff\xff")),
-    "3 two packed chunks": example(entry(b"f", delimited(2, delimited(1, FLOAT) * 2))),
-    "3 packed, then tagged": example(entry(b"f", delimited(2, delimited(1, FLOAT) + b"\x0d" + FLOAT))),
-    "3 tagged, then packed": example(entry(b"f", delimited(2, b"\x0d" + FLOAT + delimited(1, FLOAT)))),
-    "3 integers packed, then tagged": example(entry(b"i", delimited(3, delimited(1, b"\x05") + b"\x08\x06"))),
-    "3 integers tagged, then packed": example(entry(b"i", delimited(3, b"\x08\x06" + delimited(1, b"\x05")))),
-    "3 packed floats of 5 bytes": example(entry(b"f", delimited(2, delimited(1, FLOAT + b"\0")))),
-    "3 packed floats of 3 bytes": example(entry(b"f", delimited(2, delimited(1, FLOAT[:3])))),
-    "3 packed floats, length 1 behind the end": example(entry(b"f", delimited(2, b"\x0a\x05" + FLOAT))),
-    "3 packed floats, length 4 behind the end": example(entry(b"f", delimited(2, b"\x0a\x08" + FLOAT))),
-    "3 tagged float cut": example(entry(b"f", delimited(2, b"\x0d" + FLOAT + b"\x0d" + FLOAT[:3]))),
-    "3 empty feature": example(entry(b"s", b""), entry(b"f", b""), entry(b"i", b"")),
-    "3 empty lists": example(entry(b"s", texts()), entry(b"f", delimited(2, b"")), entry(b"i", delimited(3, b""))),
-    "3 empty packed lists": example(entry(b"f", floats()), entry(b"i", integers())),
-    "3 kind alone": example(entry(b"s", b"\x0a")),
-    "3 unknown field in a list": example(entry(b"s", delimited(1, delimited(1, b"a") + delimited(2, b"b")))),
-    "3 unknown field in a list of floats": example(entry(b"f", delimited(2, b"\x08\x01"))),
-    "3 unknown field in a list of integers": example(entry(b"i", delimited(3, b"\x0d" + FLOAT))),
-    "4 unused and malformed": example(entry(b"zz", b"\x0a\x50"), S),
-    "4 unused and no kind": example(entry(b"zz", b"\xff\xff"), S),
-    "4 names that are no UTF-8": example(entry(b"\xff", texts(b"a")), entry(b"s", texts(b"\xff\0b"))),
-    "4 length of 2^32 + 1": example(delimited(1, b"\x0a" + varint(2**32 + 1) + b"s" + delimited(2, texts(b"a")))),
-    "4 length in 10 bytes": b"\x0a" + bytes([len(S) | 128]) + b"\x80" * 8 + b"\0" + S,
-    "4 length in 11 bytes": b"\x0a" + bytes([len(S) | 128]) + b"\x80" * 9 + b"\0" + S,
-    "4 integer of 10 bytes": example(entry(b"i", delimited(3, b"\x08" + b"\xff" * 9 + b"\x7f"))),
-    "4 integer of 11 bytes": example(entry(b"i", delimited(3, b"\x08" + b"\xff" * 10 + b"\x01"))),
-    "4 packed integer of 10 bytes": example(entry(b"i", delimited(3, delimited(1, b"\x80" * 9 + b"\x7f")))),
-    "4 packed integer of 11 bytes": example(entry(b"i", delimited(3, delimited(1, b"\x80" * 10 + b"\0")))),
-    "4 packed integer without end": example(entry(b"i", delimited(3, delimited(1, b"\x05\x80")))),
-    "4 packed integers, length behind the end": example(entry(b"i", delimited(3, b"\x0a\x09\x01\x02"))),
-    "4 payload of a NaN": example(entry(b"f", delimited(2, delimited(1, struct.pack("<I", 0x7FA00001))))),
-    "4 empty": b"",
-    "4 list longer than its feature": example(entry(b"s", b"\x0a\x7f" + delimited(1, b"a"))),
-    "4 Features longer than the example": b"\x0a\x7f" + S + F,
-    "4 entry longer than Features": delimited(1, S + b"\x0a\x7f" + F[2:]),
-    "4 entry longer than Features, then another": delimited(1, b"\x0a\x7f" + S[2:]) + example(F),
-    "4 cut in a text": example(entry(b"s", texts(b"abc")))[:-1],
-    "4 a zero byte behind": example(S) + b"\0",
-    "4 two zero bytes behind": example(S) + b"\0\0",
-    "4 name of no bytes": example(entry(b"", texts(b"a")), S),
-    "5 two features with errors": example(entry(b"s", floats(1.0)), entry(b"f", texts(b"a"))),
-    "5 three features with errors": example(entry(b"i", delimited(4, b"")), entry(b"s", b"\x0a\x05\x0a"), entry(b"f", texts(b"a"))),
-}  # fmt: skip
-DENSE = {
-    "s": Fixed([1], tf.string, b"d"),
-    "f": Fixed([1], tf.float32, -1.0),
-    "i": Fixed([1], tf.int64, 7),
-}
-TRAP_SPECS = {
-    "sparse": SPARSE,
-    "dense": DENSE,
-    "required": {name: Fixed([1], feature.dtype) for name, feature in DENSE.items()},
-    "padded": {"s": sequence(tf.string), "f": sequence(tf.float32), "i": sequence(tf.int64)},
-    "pairs": {"s": sequence(tf.string, [2]), "f": sequence(tf.float32, [2]), "i": sequence(tf.int64, [2])},
-    "ragged": {"s": Ragged(tf.string), "f": Ragged(tf.float32), "i": Ragged(tf.int64)},
-    "no name": {"": VarLen(tf.string), "i": VarLen(tf.int64)},
-}  # fmt: skip
-
-
 @pytest.mark.parametrize("spec", TRAP_SPECS)
 @pytest.mark.parametrize("group", "12345")
 def test_traps(group, spec):
@@ -301,7 +190,10 @@ def test_the_first_bad_example_is_named():
 @pytest.mark.parametrize("place", [0, 3, 57, 130, 299])
 def test_padded_errors_count_what_came_before(place):
     """Stock counts the values that its thread has seen: of a part of the batch."""
-    rows = [example(entry(b"i", integers(1, 2)), entry(b"s", texts(b"x" * (i % 900)))) for i in range(300)]  # fmt: skip
+    rows = [
+        example(entry(b"i", integers(1, 2)), entry(b"s", texts(b"x" * (i % 900))))
+        for i in range(300)
+    ]
     rows[place] = example(entry(b"i", integers(1, 2, 3)))
     features = {"i": sequence(tf.int64, [2]), "s": VarLen(tf.string)}
     assert "is not a multiple of stride length" in assert_stock(rows, features)
@@ -318,7 +210,7 @@ def test_padded_errors_count_what_came_before(place):
 )
 def test_what_ends_the_process_in_stock_is_an_error(row, spec):
     for rows in ([row], row):
-        with pytest.raises(tf.errors.InvalidArgumentError, match="Can't parse|Values size: 100"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"Can't parse|Values size: 100"):
             fe.io.parse_example(rows, TRAP_SPECS[spec])
 
 
@@ -413,7 +305,9 @@ def test_static_shapes(shape):
         for parse in (tf.io.parse_example, fe.io.parse_example):
             results = parse(tf.compat.v1.placeholder(tf.string, shape), features)
             leaves = tf.nest.flatten(results, expand_composites=True)
-            shapes.append([(leaf.dtype, leaf.shape.as_list() if leaf.shape.rank else None) for leaf in leaves])  # fmt: skip
+            shapes.append(
+                [(leaf.dtype, leaf.shape.as_list() if leaf.shape.rank else None) for leaf in leaves]
+            )
     assert shapes[0] == shapes[1]
 
 
@@ -437,7 +331,12 @@ def test_wrong_features(name, features):
     for module in (tf.io, fe.io):
         with pytest.raises((ValueError, TypeError)) as raised:
             getattr(module, name)(b"", features)
-        errors.append((type(raised.value), str(raised.value).replace("FusedEmbeddingParseExample", "ParseExampleV2")))  # fmt: skip
+        errors.append(
+            (
+                type(raised.value),
+                str(raised.value).replace("FusedEmbeddingParseExample", "ParseExampleV2"),
+            )
+        )
     assert errors[0] == errors[1]
 
 
@@ -465,12 +364,19 @@ def test_values_outlive_their_examples():
 
 @pytest.mark.parametrize("calls", [None, 2])
 def test_in_a_dataset(calls):
-    rows = [example(entry(b"i", integers(*range(i % 5))), entry(b"s", texts(b"%d" % i))) for i in range(100)]  # fmt: skip
+    rows = [
+        example(entry(b"i", integers(*range(i % 5))), entry(b"s", texts(b"%d" % i)))
+        for i in range(100)
+    ]
     features = {"i": VarLen(tf.int64), "s": Fixed([], tf.string)}
     batches = []
     for parse in (tf.io.parse_example, fe.io.parse_example):
         dataset = tf.data.Dataset.from_tensor_slices(rows).batch(8)
-        dataset = dataset.map(lambda batch, parse=parse: parse(batch, features), num_parallel_calls=calls, deterministic=True)  # fmt: skip
+        dataset = dataset.map(
+            lambda batch, parse=parse: parse(batch, features),
+            num_parallel_calls=calls,
+            deterministic=True,
+        )
         batches.append([tf.nest.flatten(batch, expand_composites=True) for batch in dataset])
     stock, ours = batches
     assert len(ours) == len(stock) == 13

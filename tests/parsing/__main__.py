@@ -24,7 +24,7 @@ def main() -> int:
     for spec, text, got, want in differences:
         print(f"{spec}: {text!r}\n  ours  {got}\n  stock {want}", file=sys.stderr)
     result = {
-        "command": f"python -m parsing --examples={args.examples} --first={args.first} --seed={args.seed}",
+        "command": " ".join(["python -m parsing", *sys.argv[1:]]),
         "tensorflow": tf.__version__,
         "examples": counts["accepted"] + counts["rejected"],
         **counts,

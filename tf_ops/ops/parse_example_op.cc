@@ -89,6 +89,10 @@ dense_values: `[num_examples]` + the dense shape; the first dimension of a varia
   the longest example. Of one example without num_examples.
 ragged_values: `[nnz]`.
 ragged_row_splits: `[num_examples + 1]`; `[0]` of one example.
+num_sparse: number of sparse features.
+sparse_types: type of each sparse feature: that of its list, bytes, float or int64.
+ragged_value_types: type of each ragged feature.
+ragged_split_types: type of the row splits of each ragged feature.
 dense_shapes: the shape of each dense feature in an example; the first dimension may be unknown.
 )doc");
 

@@ -58,8 +58,8 @@ def parse_example(
 
     >>> feature = tf.train.Feature(int64_list=tf.train.Int64List(value=[3, 5]))
     >>> example = tf.train.Example(features=tf.train.Features(feature={"ids": feature}))
-    >>> serialized = [example.SerializeToString()]
-    >>> fe.io.parse_example(serialized, {"ids": tf.io.VarLenFeature(tf.int64)})["ids"].values.numpy()
+    >>> features = {"ids": tf.io.VarLenFeature(tf.int64)}
+    >>> fe.io.parse_example([example.SerializeToString()], features)["ids"].values.numpy()
     array([3, 5])
     """
     if not features:
@@ -143,7 +143,7 @@ def parse_raw(serialized: Any, names: Any, params: Any, name: str | None) -> dic
 def _parse(serialized: tf.Tensor, names: Any, params: Any, name: str | None) -> Any:
     if is_in_dataset_function():
         dataset_service.give_it_stock_ops()
-    op: Callable[..., Any] = raw_ops.FusedEmbeddingParseExample  # type: ignore[attr-defined]
+    op: Callable[..., Any] = raw_ops.FusedEmbeddingParseExample
     return op(
         serialized=serialized,
         names=names,

@@ -19,9 +19,9 @@ tf.experimental.dispatch_for_api take a class that is no CompositeTensor.
 which may have switched eager execution off, write a SavedModel. `cond_of_calls` and `set_bool_attr`
 set attrs of ops that no public function sets. `checkpoint_utils` and `warm_starting_util` are where
 stock's warm starts find the variables that they initialize. `WhileBodyGradGraph` is the gradient of
-a body of tf.while_loop. `parsing_config` and `parsing_ops` are what tf.io.parse_example makes of its
-features, and of the outputs of its op; `data_service_ops` has what gives a dataset to a tf.data
-service, and `VariantDataset` is a dataset made of a tensor. Same signatures in TensorFlow 2.15 to 2.21.
+a body of tf.while_loop. `parsing_config` and `parsing_ops` make the arguments of an op of features,
+and results of its outputs. `data_service_ops` has what gives a dataset to a tf.data service, and
+`VariantDataset` is a dataset made of a tensor. Same signatures in TensorFlow 2.15 to 2.21.
 """
 
 from collections.abc import Callable
