@@ -359,6 +359,14 @@ def test_values_outlive_their_examples():
     assert results["s"].values.numpy().tolist() == [LONG * 10, b"short"] * 100
 
 
+def test_the_examples_of_docstrings():
+    for function in (fe.io.parse_example, fe.io.parse_single_example):
+        runner = doctest.DocTestRunner()
+        [test] = doctest.DocTestFinder().find(function, globs={"fe": fe, "tf": tf, "np": np})
+        results = runner.run(test)
+        assert (results.attempted > 0, results.failed) == (True, 0)
+
+
 # tf.data.
 
 
