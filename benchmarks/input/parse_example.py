@@ -3,10 +3,10 @@ r"""Times `fe.io.parse_example` beside `tf.io.parse_example`: a batch of click e
     python -m benchmarks.input.parse_example
     python -m benchmarks.input.parse_example --data=shuffled --layout=varlen --threads=1
 
-An example has 26 strings of 8 bytes, 13 floats and a label that is not asked for. `written` has them
-in the order in which Python's `tf.train.Example` writes them, `shuffled` in another order in each
-example. `long_names` is `written` with names like categorical_feature_7, `unused` is `written` with
-52 features that are not asked for. A step parses the batch, which is in a variable, into all
+An example has 26 strings of 8 bytes, 13 floats and a label that is not asked for. `written` has
+them in the order in which Python's `tf.train.Example` writes them, `shuffled` in another order in
+each example. `long_names` is `written` with names like categorical_feature_7, `unused` is `written`
+with 52 features that are not asked for. A step parses the batch, which is in a variable, into all
 outputs. Both functions give the same bits before they are timed. `fused_again` is a second graph of
 `fused`: how far both differ is what the machine adds. Figures are CPU time of the process; those of
 the wall clock are beside them, and with several threads they are what counts.

@@ -1,5 +1,7 @@
 """fe.io.parse_example against tf.io.parse_example, bit by bit: values, what is accepted, errors."""
 
+import doctest
+
 import numpy as np
 import pytest
 import tensorflow as tf

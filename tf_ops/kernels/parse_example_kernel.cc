@@ -1,6 +1,9 @@
+#include <algorithm>
 #include <cstring>
+#include <initializer_list>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -137,9 +140,14 @@ class ParseCall {
     const TfExec exec(ctx_);
     const ExampleBatch batch = {AsSpan(examples), AsSpan(names), IsSingle()};
     TF_RETURN_IF_ERROR(ToTfStatus(parsed_.Plan(exec, AsSpan(std::as_const(features_)), batch)));
-    for (int i = 0; i < attrs_.num_sparse(); ++i) TF_RETURN_IF_ERROR(AllocateSparse(i));
-    for (int i = 0; i < attrs_.num_dense(); ++i) TF_RETURN_IF_ERROR(AllocateDense(i));
-    for (int i = 0; i < attrs_.num_ragged(); ++i) TF_RETURN_IF_ERROR(AllocateRagged(i));
+    shapes_.resize(static_cast<size_t>(ctx_->num_outputs()));
+    for (int i = 0; i < attrs_.num_sparse(); ++i) TF_RETURN_IF_ERROR(SetShapesOfSparse(i));
+    for (int i = 0; i < attrs_.num_dense(); ++i) TF_RETURN_IF_ERROR(SetShapeOfDense(i));
+    for (int i = 0; i < attrs_.num_ragged(); ++i) TF_RETURN_IF_ERROR(SetShapesOfRagged(i));
+    TF_RETURN_IF_ERROR(Allocate(exec));
+    for (int i = 0; i < attrs_.num_sparse(); ++i) TakeSparse(i);
+    for (int i = 0; i < attrs_.num_dense(); ++i) TakeDense(i);
+    for (int i = 0; i < attrs_.num_ragged(); ++i) TakeRagged(i);
     parsed_.Run<NewText>(exec, AsSpan(std::as_const(outputs_)));
     return absl::OkStatus();
   }
@@ -155,15 +163,31 @@ class ParseCall {
   void AddFeatures();
   void AddFeature(int list, int i, DataType dtype, FeatureLayout layout);
 
-  absl::Status Allocate(int output, DataType dtype, const TensorShape& shape, ParseOutput* values);
-  absl::Status AllocateSparse(int i);
-  absl::Status AllocateDense(int d);
-  absl::Status AllocateRagged(int i);
+  // Outputs: sparse indices, values and shapes, dense ones, ragged values and splits.
+  int SparseOutput(int part, int i) const { return part * attrs_.num_sparse() + i; }
+  int DenseOutput(int d) const { return SparseOutput(3, d); }
+  int RaggedOutput(int part, int i) const {
+    return DenseOutput(attrs_.num_dense()) + part * attrs_.num_ragged() + i;
+  }
+
+  absl::Status SetShape(int output, std::initializer_list<int64_t> dims) {
+    return TensorShape::BuildTensorShape({dims.begin(), dims.size()},
+                                         &shapes_[static_cast<size_t>(output)]);
+  }
+  absl::Status SetShapesOfSparse(int i);
+  absl::Status SetShapeOfDense(int d);
+  absl::Status SetShapesOfRagged(int i);
+  absl::Status Allocate(const TfExec& exec);
+  void TakeValues(int output, ParseOutput* values);
+  void TakeSparse(int i);
+  void TakeDense(int d);
+  void TakeRagged(int i);
 
   OpKernelContext* ctx_;
   const ParseExampleAttrs& attrs_;
   std::vector<ExampleFeature> features_;  // sparse, dense, ragged
   std::vector<ParseOutput> outputs_;
+  std::vector<TensorShape> shapes_;  // of the op's outputs
   ParsedExamples parsed_;
 };
 
@@ -239,74 +263,100 @@ void ParseCall::AddFeatures() {
   outputs_.resize(features_.size());
 }
 
-absl::Status ParseCall::Allocate(int output, DataType dtype, const TensorShape& shape,
-                                 ParseOutput* values) {
-  Tensor* tensor = nullptr;
-  TF_RETURN_IF_ERROR(ctx_->allocate_output(output, shape, &tensor));
-  if (dtype == tensorflow::DT_STRING) {
-    values->values = reinterpret_cast<NewText*>(tensor->flat<tstring>().data());
-  } else if (dtype == tensorflow::DT_FLOAT) {
-    values->values = tensor->flat<float>().data();
-  } else {
-    values->values = tensor->flat<int64_t>().data();
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ParseCall::AllocateSparse(int i) {
-  ParseOutput& output = outputs_[static_cast<size_t>(i)];
-  const int num_sparse = attrs_.num_sparse();
+absl::Status ParseCall::SetShapesOfSparse(int i) {
   const int64_t nnz = parsed_.NumValues(i);
   const int64_t rank = IsSingle() ? 1 : 2;
-  Tensor *indices = nullptr, *shape = nullptr;
-  TF_RETURN_IF_ERROR(AllocateOutput(ctx_, i, {nnz, rank}, &indices));
-  output.indices = indices->flat<int64_t>().data();
-  TF_RETURN_IF_ERROR(Allocate(num_sparse + i, attrs_.sparse_types[static_cast<size_t>(i)],
-                              TensorShape({nnz}), &output));
-  TF_RETURN_IF_ERROR(AllocateOutput(ctx_, 2 * num_sparse + i, {rank}, &shape));
-  if (!IsSingle()) shape->flat<int64_t>()(0) = serialized().NumElements();
-  shape->flat<int64_t>()(rank - 1) = parsed_.MaxValues(i);
-  return absl::OkStatus();
+  TF_RETURN_IF_ERROR(SetShape(SparseOutput(0, i), {nnz, rank}));
+  TF_RETURN_IF_ERROR(SetShape(SparseOutput(1, i), {nnz}));
+  return SetShape(SparseOutput(2, i), {rank});
 }
 
-absl::Status ParseCall::AllocateDense(int d) {
-  const int feature = attrs_.num_sparse() + d;
-  ParseOutput& output = outputs_[static_cast<size_t>(feature)];
+absl::Status ParseCall::SetShapeOfDense(int d) {
   const DenseAttrs& dense = attrs_.dense[static_cast<size_t>(d)];
-  const PartialTensorShape& shape_of_one = attrs_.dense_shapes[static_cast<size_t>(d)];
-  output.default_values = dense_default(d).data();
-  output.width = parsed_.MaxValues(feature);
-  TensorShape shape = serialized().shape();
-  for (int i = 0; i < shape_of_one.dims(); ++i) {
-    const int64_t size = shape_of_one.dim_size(i);
-    const int64_t num_steps = output.width / std::max<int64_t>(dense.num_values, 1);
+  const PartialTensorShape& of_one = attrs_.dense_shapes[static_cast<size_t>(d)];
+  const int64_t num_steps =
+      parsed_.MaxValues(attrs_.num_sparse() + d) / std::max<int64_t>(dense.num_values, 1);
+  TensorShape& shape = shapes_[static_cast<size_t>(DenseOutput(d))];
+  shape = serialized().shape();
+  for (int i = 0; i < of_one.dims(); ++i) {
+    const int64_t size = of_one.dim_size(i);
     TF_RETURN_IF_ERROR(shape.AddDimWithStatus(size < 0 ? num_steps : size));
   }
-  return Allocate(3 * attrs_.num_sparse() + d, attrs_.dense_types[static_cast<size_t>(d)], shape,
-                  &output);
+  return absl::OkStatus();
 }
 
-absl::Status ParseCall::AllocateRagged(int i) {
+absl::Status ParseCall::SetShapesOfRagged(int i) {
   const int feature = attrs_.num_sparse() + attrs_.num_dense() + i;
-  const int first_values = 3 * attrs_.num_sparse() + attrs_.num_dense();
-  ParseOutput& output = outputs_[static_cast<size_t>(feature)];
-  TF_RETURN_IF_ERROR(Allocate(first_values + i, attrs_.ragged_types[static_cast<size_t>(i)],
-                              TensorShape({parsed_.NumValues(feature)}), &output));
   const int64_t num_splits = IsSingle() ? 0 : serialized().NumElements() + 1;
-  Tensor* splits = nullptr;
-  TF_RETURN_IF_ERROR(
-      AllocateOutput(ctx_, first_values + attrs_.num_ragged() + i, {num_splits}, &splits));
-  if (splits->dtype() == tensorflow::DT_INT32) {
-    output.splits = splits->flat<int32_t>().data();
-  } else {
-    output.splits = splits->flat<int64_t>().data();
-  }
-  if (num_splits == 0) {
-    output.splits = static_cast<int64_t*>(nullptr);
-  } else {
-    std::visit([](auto* first) { *first = 0; }, output.splits);
+  TF_RETURN_IF_ERROR(SetShape(RaggedOutput(0, i), {parsed_.NumValues(feature)}));
+  return SetShape(RaggedOutput(1, i), {num_splits});
+}
+
+// On several threads: a new tensor of strings is written once, and its pages are touched.
+absl::Status ParseCall::Allocate(const TfExec& exec) {
+  const auto num_outputs = static_cast<int64_t>(shapes_.size());
+  std::vector<Tensor> tensors(shapes_.size());
+  constexpr int64_t kRowNs = 4;
+  const int64_t tensor_ns = 500 + kRowNs * serialized().NumElements();
+  exec.ParallelFor(num_outputs, tensor_ns, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<int>(begin); i < static_cast<int>(end); ++i) {
+      tensorflow::Allocator* allocator = ctx_->get_allocator(ctx_->output_alloc_attr(i));
+      const auto index = static_cast<size_t>(i);
+      tensors[index] = Tensor(allocator, ctx_->expected_output_dtype(i), shapes_[index]);
+    }
+  });
+  for (int i = 0; i < static_cast<int>(num_outputs); ++i) {
+    const auto index = static_cast<size_t>(i);
+    if (!tensors[index].IsInitialized()) {
+      return absl::ResourceExhaustedError(absl::StrCat("cannot allocate an output of shape ",
+                                                       shapes_[index].DebugString(),
+                                                       "; use a smaller batch"));
+    }
+    ctx_->set_output(i, tensors[index]);
   }
   return absl::OkStatus();
+}
+
+void ParseCall::TakeValues(int output, ParseOutput* values) {
+  Tensor& tensor = *ctx_->mutable_output(output);
+  if (tensor.dtype() == tensorflow::DT_STRING) {
+    values->values = reinterpret_cast<NewText*>(tensor.flat<tstring>().data());
+  } else if (tensor.dtype() == tensorflow::DT_FLOAT) {
+    values->values = tensor.flat<float>().data();
+  } else {
+    values->values = tensor.flat<int64_t>().data();
+  }
+}
+
+void ParseCall::TakeSparse(int i) {
+  ParseOutput& output = outputs_[static_cast<size_t>(i)];
+  output.indices = ctx_->mutable_output(SparseOutput(0, i))->flat<int64_t>().data();
+  TakeValues(SparseOutput(1, i), &output);
+  auto shape = ctx_->mutable_output(SparseOutput(2, i))->flat<int64_t>();
+  shape(0) = serialized().NumElements();
+  shape(shape.size() - 1) = parsed_.MaxValues(i);
+}
+
+void ParseCall::TakeDense(int d) {
+  const int feature = attrs_.num_sparse() + d;
+  ParseOutput& output = outputs_[static_cast<size_t>(feature)];
+  output.default_values = dense_default(d).data();
+  output.width = parsed_.MaxValues(feature);
+  TakeValues(DenseOutput(d), &output);
+}
+
+void ParseCall::TakeRagged(int i) {
+  const int feature = attrs_.num_sparse() + attrs_.num_dense() + i;
+  ParseOutput& output = outputs_[static_cast<size_t>(feature)];
+  TakeValues(RaggedOutput(0, i), &output);
+  if (IsSingle()) return;  // no splits
+  Tensor& splits = *ctx_->mutable_output(RaggedOutput(1, i));
+  if (splits.dtype() == tensorflow::DT_INT32) {
+    output.splits = splits.flat<int32_t>().data();
+  } else {
+    output.splits = splits.flat<int64_t>().data();
+  }
+  std::visit([](auto* first) { *first = 0; }, output.splits);
 }
 
 class ParseExampleOp : public tensorflow::OpKernel {
