@@ -76,7 +76,7 @@ def outcome(parse, serialized, features, **more):
 
 def _text_of(message):
     """Without the name of the op, and of the node that has it."""
-    return message.split("}} ")[-1].replace("FusedEmbeddingParseExample", "ParseExampleV2")
+    return message.split("}} ", 1)[-1].replace("FusedEmbeddingParseExample", "ParseExampleV2")
 
 
 def is_same(got, want):

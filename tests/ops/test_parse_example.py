@@ -286,7 +286,7 @@ def test_the_op_checks_as_stocks(changed):
             outputs = op(**raw(**changed))
             results.append([tensor.numpy().tolist() for tensor in tf.nest.flatten(list(outputs))])
         except tf.errors.InvalidArgumentError as error:
-            results.append(error.message.split("}} ")[-1].split(" [Op:")[0])
+            results.append(error.message.split("}} ", 1)[-1].split(" [Op:")[0])
     stock, ours = results
     assert ours == stock
 

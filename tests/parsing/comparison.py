@@ -56,7 +56,7 @@ def outcome(op, serialized, spec):
 
 
 def _text_of(message):
-    return message.split("}} ")[-1].split(" [Op:")[0]
+    return message.split("}} ", 1)[-1].split(" [Op:")[0]
 
 
 # A length of 5 bytes and more: stock does not survive 2^31.
