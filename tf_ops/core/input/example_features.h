@@ -89,15 +89,14 @@ class FeatureNames {
 
   // Of names of one size and with the same last 8 bytes.
   FE_INLINE static bool IsSameStart(std::string_view a, std::string_view b) {
-    constexpr size_t kWordBytes = sizeof(uint64_t);
-    if (a.size() <= kWordBytes) return true;
-    if (a.size() > 2 * kWordBytes) {
-      return std::memcmp(a.data(), b.data(), a.size() - kWordBytes) == 0;
+    uint64_t difference = 0;
+    for (size_t i = 0; i + sizeof(uint64_t) < a.size(); i += sizeof(uint64_t)) {
+      uint64_t word_a = 0, word_b = 0;
+      std::memcpy(&word_a, a.data() + i, sizeof(word_a));
+      std::memcpy(&word_b, b.data() + i, sizeof(word_b));
+      difference |= word_a ^ word_b;
     }
-    uint64_t first_a, first_b;
-    std::memcpy(&first_a, a.data(), kWordBytes);
-    std::memcpy(&first_b, b.data(), kWordBytes);
-    return first_a == first_b;
+    return difference == 0;
   }
 
   std::vector<Slot> slots_;
