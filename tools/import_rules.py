@@ -11,13 +11,13 @@ ROOMS = (
     ("terminal",),
     ("ops",),
     ("variable",),
-    ("lookup", "checkpoint"),
+    ("input", "lookup", "checkpoint"),
     ("train", "serving", "convert", "planner"),
     ("keras",),
     ("columns", "doors"),
     ("contrib", "inspection", "acceleration"),
     # Faces: they give rooms the names that users write.
-    ("damo", "data", "dynamicemb", "feature_column", "nn", "one_embedding", "raw_ops"),
+    ("damo", "data", "dynamicemb", "feature_column", "io", "nn", "one_embedding", "raw_ops"),
     ("compat",),
     ("",),  # __init__.py and __main__.py
     ("demo",),

@@ -17,7 +17,7 @@ PACKAGE = pathlib.Path(__file__).resolve().parent.parent / "python/fused_embeddi
 MODULES = (
     *("", "nn", "feature_column"),
     *("keras", "keras.layers", "keras.optimizers"),
-    *("train", "data", "raw_ops", "convert"),
+    *("train", "data", "io", "raw_ops", "convert"),
     *("compat", "compat.v1", "compat.v1.nn", "compat.deeprec"),
     *("contrib", "contrib.layers"),
     *("planner", "one_embedding", "dynamicemb", "damo"),

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from benchmarks.harness import workloads
-from benchmarks.report import markdown, program_reports
+from benchmarks.report import input_reports, markdown, program_reports
 
 # Ours in each phase: the best that there is, by what was measured.
 OURS = {"forward": "group", "gradient": "group", "sgd": "group_fused", "adagrad": "group_fused"}
@@ -338,6 +338,7 @@ _TABLES: dict[str, Callable[[list[dict]], str]] = {
     "programs": programs_table,
     "memory": memory_table,
     "layers": layers_table,
+    "input": input_reports.table,
     program_reports.MODE: program_reports.section,
     "keras": keras_table,
     "one_table": one_table_table,

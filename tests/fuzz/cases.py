@@ -9,7 +9,7 @@ import tensorflow as tf
 import oracle.lookup
 import stages
 from checking import EPS, VALUE_DTYPES
-from fuzz import apply_cases, file_cases, group_cases, key_cases, table_cases
+from fuzz import apply_cases, example_cases, file_cases, group_cases, key_cases, table_cases
 
 NUM_SHARDS = (1, 1, 2, 3)
 VARIABLES = {}
@@ -456,7 +456,11 @@ OPS = (
     *(
         Op(name, make, check)
         for name, (make, check) in (
-            apply_cases.CASES | table_cases.CASES | file_cases.CASES | key_cases.CASES
+            apply_cases.CASES
+            | table_cases.CASES
+            | file_cases.CASES
+            | key_cases.CASES
+            | example_cases.CASES
         ).items()
     ),
 )

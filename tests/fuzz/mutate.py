@@ -43,6 +43,7 @@ ATTRS = {
     "initializer_b": FLOATS,
     "initializer_matrix": (b"", b"x", b"\0" * 4 * DIM, b"\xff" * 8 * DIM),
     "shared_name": ("made",),
+    "num_sparse": (0, 1, 3, 2, -1, 2**31),
     "storage_path": ("", "/dev/null"),
     "storage_name": ("", "made", "a/../b", "x" * 1000),
     "dram_bytes": (0, -1, 4 << 20, 16 << 20, 2**63 - 1, -(2**63)),
@@ -64,6 +65,21 @@ LIST_ATTRS = {
     "dims": (1, 2, 3, 17, 18, 0, -1, 2**30, 2**62, -(2**63)),
     "Tkeys": (tf.int64, tf.int32),
     "Trows": (tf.int64, tf.int32),
+    "sparse_types": (tf.string, tf.float32, tf.int64, tf.int32),
+    "ragged_value_types": (tf.string, tf.float32, tf.int64, tf.int32),
+    "ragged_split_types": (tf.int32, tf.int64, tf.float32),
+    "dense_shapes": (
+        [],
+        [1],
+        [2],
+        [None],
+        [None, 2],
+        [None, 0],
+        [0],
+        [2**40, 2**40],
+        None,
+        [1, None],
+    ),
 }
 STRINGS = (b"", b"A", b"A/accumulator", b"\0\xff", b"x" * 100_000)
 

@@ -23,6 +23,7 @@ MODULES = {
     "keras.optimizers": {"SGD", "Adagrad", "RMSprop", "Adam", "AdamW", "Ftrl"},
     "train": {"Saver", "AdagradOptimizer", "read_changes"},
     "data": {"prefetch_embeddings"},
+    "io": {"parse_example", "parse_single_example"},
     "convert": {"restore"},
     "damo": {"Embedding", "save_model"},
     "planner": {"EmbeddingShardingPlanner", "Topology", "ShardingPlan"},

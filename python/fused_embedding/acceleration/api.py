@@ -3,7 +3,14 @@
 import threading
 from typing import Any, Literal, get_args
 
-from fused_embedding.acceleration import columns, exports, keras_optimizers, lookups, optimizers
+from fused_embedding.acceleration import (
+    columns,
+    examples,
+    exports,
+    keras_optimizers,
+    lookups,
+    optimizers,
+)
 from fused_embedding.acceleration.records import Record, Records
 from fused_embedding.acceleration.replacements import Installation
 from fused_embedding.acceleration.switch import Optimizers, Switch
@@ -80,6 +87,7 @@ _switch.when_idle = _when_idle
 def _install() -> Installation:
     replacements = [
         *columns.replacements(_switch),
+        *examples.replacements(_switch),
         *optimizers.replacements(_switch),
         *keras_optimizers.replacements(_switch),
         *exports.replacements(),
@@ -99,6 +107,8 @@ def accelerate(
       up all their columns in one op, from the features as the batch has them;
     * `tf.nn.safe_embedding_lookup_sparse`, `tf.nn.embedding_lookup_sparse` and their names in
       tf.compat.v1 are one op each;
+    * `tf.io.parse_example`, `tf.io.parse_single_example` and their names in tf.compat.v1 are one op
+      of ours, also in functions of a `tf.data.Dataset`;
     * `GradientDescentOptimizer`, `MomentumOptimizer`, `AdagradOptimizer`, `RMSPropOptimizer` and
       `FtrlOptimizer` of tf.compat.v1.train, SGD without momentum of Keras, and Adagrad of Keras 2
       update all sparse variables of a step in one op.

@@ -55,13 +55,20 @@ class Switch:
         if records is not None:
             records.add(kind, left)
 
-    def run(self, kind: str, ours: Callable[[], Any], stock: Callable[[], Any]) -> Any:
+    def run(
+        self,
+        kind: str,
+        ours: Callable[[], Any],
+        stock: Callable[[], Any],
+        reason: Callable[[], str | None] = reason_for_stock,
+    ) -> Any:
         """Calls our function where it is on and has a part, else stock's.
 
         Args:
             kind: What was called, in the record.
             ours: Our function.
             stock: Stock's function.
+            reason: Says why it must be stock's all the same.
 
         Returns:
             The result.
@@ -69,7 +76,7 @@ class Switch:
         records = self.records  # another thread may end fe.accelerate meanwhile
         if records is None:
             return stock()
-        left = reason_for_stock()
+        left = reason()
         if left is not None:
             self.note(kind, left)
             return stock()

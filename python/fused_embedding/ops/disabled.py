@@ -11,12 +11,13 @@ import threading
 from typing import Literal
 
 VARIABLE = "FE_DISABLE"
-Part = Literal["lookup", "apply", "huge_pages"]
+Part = Literal["lookup", "apply", "parse", "huge_pages"]
 
 # THE list of parts, each with what the log says of it.
 _PARTS: dict[str, str] = {
     "lookup": "lookups of ordinary tables use stock TensorFlow's ops",
     "apply": "sparse updates of ordinary variables use stock TensorFlow's ops",
+    "parse": "examples are parsed by stock TensorFlow's op",
     "huge_pages": "ordinary variables stay on small pages",
 }
 
@@ -29,7 +30,7 @@ def is_disabled(part: Part) -> bool:
 
     Args:
         part: "lookup": lookups of ordinary tables. "apply": sparse updates of ordinary variables.
-            "huge_pages": moves of ordinary variables onto huge pages.
+            "parse": examples. "huge_pages": moves of ordinary variables onto huge pages.
 
     Returns:
         True if it is, and stock TensorFlow's way is the one to take.

@@ -40,6 +40,7 @@ _NAMES = (
     "FusedEmbeddingGroupLookup",
     "FusedEmbeddingGroupLookupGrad",
     "FusedEmbeddingGroupLookupWeightsGrad",
+    "FusedEmbeddingParseExample",
     "FusedEmbeddingRemoteKeys",
     "FusedEmbeddingRemoteLookup",
     "FusedEmbeddingRemoteLookupGrad",

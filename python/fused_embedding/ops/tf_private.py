@@ -19,7 +19,9 @@ tf.experimental.dispatch_for_api take a class that is no CompositeTensor.
 which may have switched eager execution off, write a SavedModel. `cond_of_calls` and `set_bool_attr`
 set attrs of ops that no public function sets. `checkpoint_utils` and `warm_starting_util` are where
 stock's warm starts find the variables that they initialize. `WhileBodyGradGraph` is the gradient of
-a body of tf.while_loop. Same signatures in TensorFlow 2.15 to 2.21.
+a body of tf.while_loop. `parsing_config` and `parsing_ops` make the arguments of an op of features,
+and results of its outputs. `data_service_ops` has what gives a dataset to a tf.data service, and
+`VariantDataset` is a dataset made of a tensor. Same signatures in TensorFlow 2.15 to 2.21.
 """
 
 from collections.abc import Callable
@@ -29,10 +31,13 @@ import tensorflow as tf
 from tensorflow.core.framework.attr_value_pb2 import AttrValue
 from tensorflow.python.checkpoint.functional_saver import MultiDeviceSaver
 from tensorflow.python.client.session import SessionInterface
+from tensorflow.python.data.experimental.ops import data_service_ops
+from tensorflow.python.data.ops.dataset_ops import _VariantDataset as VariantDataset
 from tensorflow.python.eager.context import eager_mode, global_seed
 from tensorflow.python.eager.record import could_possibly_record
 from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
 from tensorflow.python.framework.ops import colocate_with, uid
+from tensorflow.python.ops import parsing_config, parsing_ops
 from tensorflow.python.ops.cond_v2 import cond_v2
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 from tensorflow.python.ops.handle_data_util import create_handle_data, set_handle_data
@@ -62,6 +67,7 @@ __all__ = [
     "SaveableObject",
     "SessionInterface",
     "Trackable",
+    "VariantDataset",
     "WhileBodyGradGraph",
     "checkpoint_utils",
     "colocate_with",
@@ -70,9 +76,12 @@ __all__ = [
     "control_flow_context",
     "could_possibly_record",
     "create_handle_data",
+    "data_service_ops",
     "eager_mode",
     "function_def_to_graph",
     "global_seed",
+    "parsing_config",
+    "parsing_ops",
     "register_checkpoint_saver",
     "register_dispatchable_type",
     "register_serializable",

@@ -338,6 +338,23 @@ def _no_unlock(call: Call) -> dict[str, Any]:
     return {}
 
 
+# --- Examples ---
+
+_PARSE_ATTRS = (
+    "num_sparse",
+    "sparse_types",
+    "ragged_value_types",
+    "ragged_split_types",
+    "dense_shapes",
+)
+
+
+def _parse_example(call: Call) -> dict[str, Any]:
+    """The same contract under another name."""
+    attrs = {name: call.op.get_attr(name) for name in _PARSE_ATTRS}
+    return tf.raw_ops.ParseExampleV2(**call.inputs, **attrs)._asdict()
+
+
 # What ops become: their outputs by name, without those that only training reads.
 Lookups = dict[str, Callable[[Call], dict[str, Any]]]
 
@@ -350,6 +367,7 @@ LOCAL_OPS: Lookups = {
     "FusedEmbeddingColumnKeys": column_keys,
     "FusedEmbeddingGather": _gather,
     "FusedEmbeddingGroupLookup": _group_of_tensors,
+    "FusedEmbeddingParseExample": _parse_example,
     "FusedEmbeddingResourceGather": _resource_gather,
     "FusedEmbeddingResourceGroupLookup": _group_of_variables,
     "FusedEmbeddingSparsePostLookUp": _post_lookup,

@@ -1,0 +1,42 @@
+"""The table about examples that are parsed."""
+
+from collections.abc import Sequence
+
+from benchmarks.report import markdown
+
+STOCK, OURS = "stock", "fused"
+
+
+def table(records: Sequence[dict]) -> str:
+    """Returns the table of `fe.io.parse_example` beside tf.io's."""
+    lines = ["### Examples parsed", ""]
+    head = ["examples", "strings", "MB", "threads", "CPU ms, stock", "CPU ms, ours"]
+    lines += markdown.head([*head, "over stock", "over stock, wall", "over one thread, wall"])
+    of_one = {
+        cell["phase"]: cell["systems"][OURS]["wall"]["median_us"]
+        for record in records
+        if record["axes"]["threads"] == 1
+        for cell in record["cells"]
+    }
+    for record in sorted(records, key=lambda record: record["axes"]["threads"]):
+        lines += [_row(record["axes"], cell, of_one) for cell in record["cells"]]
+    return "\n".join(lines)
+
+
+def _row(axes: dict, cell: dict, of_one: dict[str, float]) -> str:
+    stock, ours = (cell["systems"][name] for name in (STOCK, OURS))
+    is_one = axes["threads"] == 1 or cell["phase"] not in of_one
+    gain = "" if is_one else f"{of_one[cell['phase']] / ours['wall']['median_us']:.2f}"
+    return markdown.row(
+        [
+            f"{axes['batch_size']}, {cell['data'].replace('_', ' ')}",
+            cell["layout"],
+            f"{cell['num_bytes'] / 1e6:.2f}",
+            str(axes["threads"]),
+            markdown.milliseconds(stock),
+            markdown.milliseconds(ours),
+            markdown.speedup(ours["speedup_over"][STOCK]),
+            markdown.speedup(ours["wall"]["speedup_over"][STOCK]),
+            gain,
+        ]
+    )

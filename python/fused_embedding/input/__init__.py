@@ -1,0 +1,1 @@
+"""From serialized examples to tensors."""

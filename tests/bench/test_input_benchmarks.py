@@ -1,0 +1,24 @@
+"""The benchmark of parsed examples."""
+
+import pytest
+from bench_runs import run_module
+
+from benchmarks.report import input_plot, input_reports  # isort: skip
+
+
+@pytest.mark.slow
+def test_parsed_examples_are_compared_with_stock(tmp_path):
+    arguments = ["--batch_size=8", "--strings=3", "--floats=2", "--rounds=2", "--block=2"]
+    record, done = run_module("input.parse_example", tmp_path, *arguments, "--threads=1")
+    phases = [cell["phase"] for cell in record["cells"]]
+    assert phases[:4] == ["written varlen", "written ragged", "written fixed", "shuffled varlen"]
+    assert len(phases) == 12
+    for cell in record["cells"]:
+        assert list(cell["systems"]) == ["stock", "fused", "fused_again"]
+        fused = cell["systems"]["fused"]
+        assert fused["speedup_over"].keys() == {"stock", "fused_again"}
+        assert fused["wall"]["median_us"] > 0
+    assert "times as fast as stock" in done.stdout
+    table = input_reports.table([record])
+    assert "| 8, long names | ragged |" in table
+    assert len(input_plot.draw(record).axes[0].patches) == 24
