@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from benchmarks.harness import workloads
-from benchmarks.report import input_reports, markdown, program_reports
+from benchmarks.report import distributed_reports, input_reports, markdown, program_reports
 
 # Ours in each phase: the best that there is, by what was measured.
 OURS = {"forward": "group", "gradient": "group", "sgd": "group_fused", "adagrad": "group_fused"}
@@ -345,6 +345,7 @@ _TABLES: dict[str, Callable[[list[dict]], str]] = {
     "sweep": sweep_table,
     "serving": serving_table,
     "exports": exports_table,
+    distributed_reports.MODE: distributed_reports.table,
     "stored_rows": stored_rows_table,
     "op": op_table,
 }

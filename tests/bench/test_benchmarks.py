@@ -16,7 +16,7 @@ from benchmarks.harness.workloads import (
     ListWorkload,
     merged,
 )
-from benchmarks.report import compare, dense_reports, results
+from benchmarks.report import compare, dense_reports, distributed_reports, results
 
 import processes
 
@@ -373,6 +373,21 @@ def test_rows_in_fewer_bytes_are_checked_and_measured(tmp_path, workload):
     assert cell["check"] == "oracle"
     assert {"float32", "float32_again", "int8", "int4", "bfloat16"} <= set(cell["systems"])
     assert f"| {workload} | zipf | int8 |" in dense_reports.stored_rows_table([record])
+
+
+@pytest.mark.slow
+def test_steps_on_parameter_servers_are_compared_and_counted(tmp_path):
+    arguments = ["--columns=3", "--ids=16", "--rows=50", "--dim=4", "--rounds=2", "--block=2"]
+    record, _ = run_module("distributed.parameter_servers", tmp_path, *arguments)
+    [cell] = record["cells"]
+    traffic = {name: figures["traffic"] for name, figures in cell["systems"].items()}
+    # Three a server, and the kernel there and back. 3 columns in 2 parts: 3 tensors each, 4 keyed.
+    assert (traffic["messages"]["tensors"], traffic["keyed_messages"]["tensors"]) == (9, 9)
+    assert (traffic["each_column"]["tensors"], traffic["keyed_each_column"]["tensors"]) == (21, 27)
+    for figures in cell["systems"].values():
+        assert figures["worker_cpu_us"] > 0
+        assert figures["servers_cpu_us"] > 0
+    assert "| 3 x 16 | 2 | messages |" in distributed_reports.table([record])
 
 
 def test_another_clock_times_steps():

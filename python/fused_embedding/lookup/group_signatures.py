@@ -62,8 +62,8 @@ def group_embedding_lookup_sparse(
     The result of each column is that of `fused_safe_embedding_lookup_sparse`. The columns of an op
     have tables of the same dtype, kind (variables or tensors) and device; otherwise there are
     several ops. Columns that share a table share its gradient. EmbeddingVariables have an op of
-    their own. A column whose table is divided into shards, or is in another task, is looked up
-    alone.
+    their own. Columns whose tables are divided into shards, or are in another task, are looked up
+    together by one message each way for each server.
 
     Args:
         params: Table of each column, `[num_ids, dim]`, float32, float64, float16 or bfloat16: a

@@ -116,7 +116,7 @@ def run_lookup(
 def run_group(
     columns: Sequence[Column], max_columns: int | None = None, *, merges: bool = True
 ) -> list[tf.Tensor]:
-    """Looks up columns together; columns that cannot share an op are looked up alone by v2.
+    """Looks up columns together: by one op, by messages to servers, or alone by v2.
 
     Args:
         columns: The lookups.

@@ -1,0 +1,52 @@
+"""The table about training on parameter servers."""
+
+from collections.abc import Sequence
+
+from benchmarks.report import markdown
+
+MODE = "parameter_servers"
+# Of each kind of tables, what messages are compared with.
+_PAIRS = {
+    "stock": "",
+    "each_column": "stock",
+    "messages": "each_column",
+    "keyed_each_column": "stock",
+    "keyed_messages": "keyed_each_column",
+}
+
+
+def table(records: Sequence[dict]) -> str:
+    """Returns the table of `benchmarks.distributed.parameter_servers`."""
+    lines = ["### Steps on parameter servers", ""]
+    head = ["columns x ids", "servers", "lookups", "CPU ms", "worker", "servers' CPU", "beside"]
+    lines += markdown.head([*head, "ops", "of them handles", "tensors that cross", "kB"])
+    for record in sorted(records, key=lambda record: record["axes"]["columns"]):
+        systems = record["cells"][0]["systems"]
+        lines += [
+            _row(record["axes"], name, other, systems[name])
+            for name, other in _PAIRS.items()
+            if name in systems
+        ]
+    return "\n".join(lines)
+
+
+def _row(axes: dict, name: str, other: str, figures: dict) -> str:
+    traffic = figures["traffic"]
+    beside = ""
+    if other:
+        beside = f"{other.replace('_', ' ')} {figures['speedup_over'][other]['median']:.2f}"
+    return markdown.row(
+        [
+            f"{axes['columns']} x {axes['batch_size']}",
+            str(axes["servers"]),
+            name.replace("_", " "),
+            markdown.milliseconds(figures),
+            f"{figures['worker_cpu_us'] / 1e3:.2f}",
+            f"{figures['servers_cpu_us'] / 1e3:.2f}",
+            beside,
+            str(traffic["executed_ops"]),
+            str(traffic["handle_ops"]),
+            str(traffic["tensors"]),
+            f"{(traffic['bytes_to_servers'] + traffic['bytes_to_worker']) / 1e3:.0f}",
+        ]
+    )
