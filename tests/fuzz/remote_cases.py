@@ -1,5 +1,7 @@
 """Valid calls of the ops of a lookup in tables of other tasks, and what their results must be."""
 
+import itertools
+
 import numpy as np
 import tensorflow as tf
 
@@ -163,7 +165,7 @@ def check_rows(args, got):
     tables = group_cases.tables_of(args)
     words, is_keyed = args["message"].tolist(), "insert" in args
     ends = np.cumsum([3 + len(tables), *words[3 : 3 + len(tables)]]).tolist()
-    keys = [words[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    keys = [words[first:end] for first, end in itertools.pairwise(ends)]
     counts = np.array(words[ends[-1] :], np.int64).view(np.int32).tolist()
     num_keys = ends[-1] - ends[0]
     # All counts as those of the first table: they follow each other.
@@ -232,7 +234,8 @@ class Places:
         self.tables = []
         sizes = iter(zip(args["part_servers"], args["part_sizes"].tolist(), strict=True))
         for dim, num_parts in zip(args["dims"], args["num_parts"], strict=True):
-            assert dim > 0 and num_parts > 0
+            assert dim > 0
+            assert num_parts > 0
             parts = [next(sizes) for _ in range(num_parts)]
             self.tables.append((dim, [self._place(s, size, dim) for s, size in parts]))
         assert next(sizes, None) is None
