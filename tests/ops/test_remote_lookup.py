@@ -341,3 +341,101 @@ def test_shapes():
 def test_shape_function_rejects(changes):
     with pytest.raises(ValueError, match=SHAPE_ERROR):
         traced_shapes(fe.raw_ops.FusedEmbeddingRemoteLookup, num_outputs=2, **changes)
+
+
+# --- Gradients by TensorFlow ---
+
+
+def tape_gradients(tables, columns, layout, kind, grads):
+    """Gradients of the parts, table after table, and of the weights."""
+    parts = [
+        [kind(remote_stages.part_of(layout, tables, t, p)) for p in range(len(servers))]
+        for t, servers in enumerate(layout.servers)
+    ]
+    given = group_stages.arguments(columns)
+    weights = given["sp_weights"]
+    flat = [part for of_table in parts for part in of_table]
+    with tf.GradientTape() as tape:
+        tape.watch([weights, flat])
+        asked = remote_stages.ask(columns, layout)
+        rows = []
+        for server, message in enumerate(asked.messages):
+            mine = [parts[t][p] for t, p in layout.on_server(server)]
+            empty = tf.zeros([0], tf.float64)
+            rows.append(remote_stages.rows_of_tensors(mine, message).rows if mine else empty)
+        args = remote_stages.worker_arguments(asked, tables, columns, layout, sp_weights=weights)
+        combined = remote_stages.look_up(rows, **args)
+        loss = tf.add_n([tf.reduce_sum(c * g) for c, g in zip(combined, grads, strict=True)])
+    of_parts, of_weights = tape.gradient(loss, [flat, weights])
+    return of_parts, of_weights
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_tensorflow_differentiates_the_chain(kind, seed):
+    tables, columns, layout, grads = random_case(seed)
+    as_tensor = tf.constant if kind is np.asarray else kind
+    of_parts, of_weights = tape_gradients(tables, columns, layout, as_tensor, grads)
+    want_tables, want_weights = group_stages.want_gradients(tables, columns, grads)
+    splits = remote_stages.want_split(columns, layout)
+    parts = [(t, p) for t, servers in enumerate(layout.servers) for p in range(len(servers))]
+    for (t, p), got in zip(parts, of_parts, strict=True):
+        assert got.indices.numpy().tolist() == splits[t].keys[p]
+        num_rows = len(remote_stages.part_of(layout, tables, t, p))
+        assert got.dense_shape.numpy().tolist() == [num_rows, tables[t].shape[1]]
+        rows = [want_tables[t][key] for key in splits[t].rows[p]]
+        assert_close(got.values, np.reshape(rows, got.values.shape), terms=64, scale=8.0)
+    for got, want in zip(of_weights, want_weights, strict=True):
+        assert_close(got, want, terms=4096, scale=8.0)
+
+
+def test_gradients_of_tables_of_another_rank_have_its_rows(kind):
+    tables = [np.arange(24.0).reshape(4, 2, 3)]
+    [variable] = [tf.Variable(t) if kind is tf.Variable else tf.constant(t) for t in tables]
+    columns = [Column(0, [3, 1, 3], [0, 0, 1], 2, combiner="sum")]
+    layout = remote_stages.one_server(tables)
+    with tf.GradientTape() as tape:
+        tape.watch(variable)
+        asked = remote_stages.ask(columns, layout)
+        rows = [remote_stages.rows_of_tensors([variable], asked.messages[0]).rows]
+        flat = [tables[0].reshape(4, 6)]
+        args = remote_stages.worker_arguments(asked, flat, columns, layout)
+        [combined] = remote_stages.look_up(rows, **args)
+        loss = tf.reduce_sum(combined * np.arange(12.0).reshape(2, 6))
+    got = tape.gradient(loss, variable)
+    assert got.indices.numpy().tolist() == [3, 1]
+    assert got.dense_shape.numpy().tolist() == [4, 2, 3]
+    want = np.array([np.arange(6.0) * 2 + 6, np.arange(6.0)]).reshape(2, 2, 3)
+    np.testing.assert_array_equal(got.values, want)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_tensorflow_differentiates_keyed_tables(seed):
+    rng = np.random.default_rng(seed)
+    tables = group_stages.random_tables(rng)
+    columns = group_stages.random_columns(rng, tables, 3)
+    layout = remote_stages.random_layout(rng, tables, is_keyed=True)
+    # One server has all parts, so that one op reads them.
+    layout = layout._replace(servers=[[0] * len(s) for s in layout.servers], num_servers=1)
+    grads = [rng.standard_normal((c.num_rows, tables[c.table].shape[1])) for c in columns]
+    mine = [tables[t] for t, _ in layout.on_server(0)]
+    handles = [make_table(table) for table in mine]
+    with tf.GradientTape() as tape:
+        tape.watch(handles)
+        asked = remote_stages.ask(columns, layout)
+        dims = [table.shape[1] for table in mine]
+        rows = fe.raw_ops.EmbeddingVariableRemoteRows(
+            resources=handles,
+            message=asked.messages[0],
+            dims=dims,
+            dtype=tf.float64,
+            insert=True,
+        ).rows
+        args = remote_stages.worker_arguments(asked, tables, columns, layout)
+        combined = remote_stages.look_up([rows], **args)
+        loss = tf.add_n([tf.reduce_sum(c * g) for c, g in zip(combined, grads, strict=True)])
+    want_tables, _ = group_stages.want_gradients(tables, columns, grads)
+    splits = remote_stages.want_split(columns, layout)
+    for (t, p), got in zip(layout.on_server(0), tape.gradient(loss, handles), strict=True):
+        assert got.indices.numpy().tolist() == splits[t].keys[p]
+        wanted = [want_tables[t][key] for key in splits[t].rows[p]]
+        assert_close(got.values, np.reshape(wanted, got.values.shape), terms=64, scale=8.0)
