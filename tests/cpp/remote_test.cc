@@ -169,6 +169,7 @@ TEST(KeyMessage, OfAnyWordsIsRefusedOrReadAsItIs) {
           continue;
         }
         ++num_read;
+        for (const int32_t count : read.counts) EXPECT_GE(count, 0);
         Array<int64_t> again = Write(read);
         ASSERT_EQ(again.size(), changed.size());
         const bool has_half = read.has_counts && read.counts.size() % 2 == 1;
