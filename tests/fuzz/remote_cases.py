@@ -161,30 +161,39 @@ def make_rows(kind):
     return make_arguments
 
 
-def check_rows(args, got):
-    """Rows bit by bit, and what else is sent."""
-    tables = group_cases.tables_of(args)
+def keys_in(args, num_tables):
+    """The keys of each table in a message that must be right."""
     words, is_keyed = args["message"].tolist(), "insert" in args
-    ends = np.cumsum([3 + len(tables), *words[3 : 3 + len(tables)]]).tolist()
+    ends = np.cumsum([3 + num_tables, *words[3 : 3 + num_tables]]).tolist()
     keys = [words[first:end] for first, end in itertools.pairwise(ends)]
-    counts = np.array(words[ends[-1] :], np.int64).view(np.int32).tolist()
-    num_keys = ends[-1] - ends[0]
+    counts = np.array(words[ends[-1] :], np.int64).view(np.int32).tolist()[: sum(map(len, keys))]
     # All counts as those of the first table: they follow each other.
-    of_tables = [counts[:num_keys], *([] for _ in keys[1:])]
+    of_tables = [counts, *([] for _ in keys[1:])]
     want = oracle.key_message.words(words[1], keys, of_tables if is_keyed else None)
     assert want[: ends[-1]] == words[: ends[-1]]
     assert len(want) == len(words)
-    assert min(counts[:num_keys], default=0) >= 0
+    assert min(counts, default=0) >= 0
+    return keys
+
+
+def check_rows(args, got):
+    """Rows bit by bit, and what else is sent."""
+    tables = group_cases.tables_of(args)
+    keys = keys_in(args, len(tables))
     assert args["dims"] == [table.shape[1] for table in tables]
     rows = [table[of_table].ravel() for table, of_table in zip(tables, keys, strict=True)]
     np.testing.assert_array_equal(got.rows.numpy().astype(np.float64), np.concatenate(rows))
     assert got.part_sizes.numpy().tolist() == [len(of_table) for of_table in keys]
     for of_table, sent in zip(keys, got[2], strict=True):
         assert sent.numpy().tolist() == of_table
-    if not is_keyed:
-        return
-    inserts = args["are_inserted"] or [args["insert"]] * len(tables)
-    for handles, inserted in zip(got.handles, inserts, strict=True):
+    if "insert" in args:
+        check_handles(args, got.handles)
+
+
+def check_handles(args, handles_of_tables):
+    """Keys that are inserted have a row."""
+    inserts = args["are_inserted"] or [args["insert"]] * len(handles_of_tables)
+    for handles, inserted in zip(handles_of_tables, inserts, strict=True):
         assert not inserted or np.all(handles.numpy() >= 0)
 
 

@@ -388,6 +388,18 @@ def test_tensorflow_differentiates_the_chain(kind, seed):
         assert_close(got, want, terms=4096, scale=8.0)
 
 
+def test_a_default_id_has_no_weight(kind):
+    """The rows that were sent have no row 3, which is the id that fills a row."""
+    tables, layout = [TABLES[0]], remote_stages.one_server(TABLES[:1])
+    columns = [Column(0, [1], [0], 2, [2.0], "sum", default_id=3)]
+    as_tensor = tf.constant if kind is np.asarray else kind
+    grads = [np.array([[1.0, 10.0], [5.0, 7.0]])]
+    [of_table], [of_weights] = tape_gradients(tables, columns, layout, as_tensor, grads)
+    assert of_weights.numpy().tolist() == [32.0]
+    assert of_table.indices.numpy().tolist() == [1, 3]
+    assert of_table.values.numpy().tolist() == [[2.0, 20.0], [5.0, 7.0]]
+
+
 def test_gradients_of_tables_of_another_rank_have_its_rows(kind):
     tables = [np.arange(24.0).reshape(4, 2, 3)]
     [variable] = [tf.Variable(t) if kind is tf.Variable else tf.constant(t) for t in tables]
