@@ -143,7 +143,8 @@ def table_lookup(resources, columns, concat=False, dtype=tf.float64, insert=True
     )
 
 
-def _is_kept(column):
+def is_kept(column):
+    """Whether pruning leaves each id."""
     weights = [1.0] * len(column.ids) if column.weights is None else column.weights
     return [
         i >= 0 and (w > 0 or column.combiner == "sum")
@@ -151,9 +152,14 @@ def _is_kept(column):
     ]
 
 
+def has_empty_rows(column):
+    """Whether pruning leaves a row without ids."""
+    used = {r for r, kept in zip(column.row_ids, is_kept(column), strict=True) if kept}
+    return len(used) < column.num_rows
+
+
 def _fills(column):
-    used = {r for r, kept in zip(column.row_ids, _is_kept(column), strict=True) if kept}
-    return column.default_id is not None and len(used) < column.num_rows
+    return column.default_id is not None and has_empty_rows(column)
 
 
 class TableKeys(NamedTuple):
@@ -168,18 +174,22 @@ class TableKeys(NamedTuple):
     counts: dict[int, int]
 
 
-def want_keys(columns, num_tables):
-    """Of each table. Default ids that fill rows are keys, and no occurrences."""
+def want_keys(columns, num_tables, ids_are_rows=False):
+    """Of each table. Default ids that fill rows are keys, and no occurrences.
+
+    Where ids are rows of the tables, empty rows without a default id add row 0.
+    """
     tables = [TableKeys([], {}) for _ in range(num_tables)]
     for column in columns:
         keys, counts = tables[column.table]
-        for i, kept in zip(column.ids, _is_kept(column), strict=True):
+        for i, kept in zip(column.ids, is_kept(column), strict=True):
             if kept:
                 keys.append(int(i))
                 counts[int(i)] = counts.get(int(i), 0) + 1
-        if _fills(column):
-            keys.append(column.default_id)
-            counts.setdefault(column.default_id, 0)
+        if _fills(column) or (ids_are_rows and has_empty_rows(column)):
+            filled_id = column.default_id or 0
+            keys.append(filled_id)
+            counts.setdefault(filled_id, 0)
     return [TableKeys(list(dict.fromkeys(t.keys)), t.counts) for t in tables]
 
 
@@ -191,7 +201,7 @@ def found_by_table_lookup(rows, columns, weight_dtype=tf.float64):
     positions, defaults = [], []
     for column in columns:
         of_table = position[column.table]
-        pairs = zip(column.ids, _is_kept(column), strict=True)
+        pairs = zip(column.ids, is_kept(column), strict=True)
         positions.append(np.array([of_table[i] if kept else -1 for i, kept in pairs], np.int32))
         defaults.append(of_table[column.default_id] if _fills(column) else -1)
     tables = [np.asarray(r)[w.keys] for r, w in zip(rows, wanted, strict=True)]

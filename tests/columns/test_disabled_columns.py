@@ -246,7 +246,7 @@ def test_explain(off, capsys):
     assert [(o.path, o.why.split(";")[0]) for o in lookups] == [
         ("stock", "FE_DISABLE=lookup"),
         ("stock", "its do_fusion is not set"),
-        ("v3", "v2 if its table is divided into shards or in another task"),
+        ("v3", "remote if its table is divided into shards or in another task"),
     ]
     with new_graph() as graph:
         tf1.feature_column.input_layer(cases.features(), [fused])

@@ -157,7 +157,7 @@ def test_deeprec_programs_look_groups_up_by_one_op(partitions, tmp_path):
     got = cases.train(build, **how)
     assert_trains_as_stock(got, want)
     assert num_groups(got) == (partitions is None)
-    assert got.ops["FusedEmbeddingSparsePostLookUpV2"] == (3 if partitions else 0)
+    assert got.ops["FusedEmbeddingRemoteLookup"] == (1 if partitions else 0)
     assert cases.STOCK_OPS & got.ops.keys()  # bucketized is in no group
 
 

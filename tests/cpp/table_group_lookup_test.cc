@@ -171,12 +171,18 @@ TEST(PositionColumn, FillsWhereThereIsAPosition) {
   const std::vector<int32_t> positions{0};
   const std::vector<float> rows{1, 2};
   const IdSpan ids = Span<const int32_t>{positions.data(), 1};
-  GroupColumn<float> column = PositionColumn(of_keys.Column(), ids, 1, rows.data(), 2);
+  GroupColumn<float> column = PositionColumn(of_keys.Column(), ids, {1}, rows.data(), 2);
   EXPECT_TRUE(column.fills_default());
   EXPECT_EQ(column.filled_id(), 1);
   EXPECT_FALSE(column.ids_are_keys);
-  column = PositionColumn(of_keys.Column(), ids, -1, rows.data(), 2);
+  column = PositionColumn(of_keys.Column(), ids, {-1}, rows.data(), 2);
   EXPECT_FALSE(column.fills_default());
+  EXPECT_FALSE(column.fill);
+  const DefaultPosition zero = DefaultPosition::Of(1, /*is_zero=*/true);
+  column = PositionColumn(of_keys.Column(), ids, zero, rows.data(), 2);
+  EXPECT_TRUE(column.fill);
+  EXPECT_FALSE(column.fills_default());
+  EXPECT_EQ(column.filled_id(), 1);
 }
 
 TEST(LookUpTables, LooksUpEachAsByItself) {

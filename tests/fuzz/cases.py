@@ -9,7 +9,15 @@ import tensorflow as tf
 import oracle.lookup
 import stages
 from checking import EPS, VALUE_DTYPES
-from fuzz import apply_cases, example_cases, file_cases, group_cases, key_cases, table_cases
+from fuzz import (
+    apply_cases,
+    example_cases,
+    file_cases,
+    group_cases,
+    key_cases,
+    remote_cases,
+    table_cases,
+)
 
 NUM_SHARDS = (1, 1, 2, 3)
 VARIABLES = {}
@@ -453,6 +461,7 @@ OPS = (
         check_post_weights_grad,
     ),
     *group_cases.make_ops(Op, close),
+    *remote_cases.make_ops(Op, close),
     *(
         Op(name, make, check)
         for name, (make, check) in (

@@ -136,6 +136,8 @@ def make_keyed_grad(rng):
 
 def tables_of(args):
     """Values of the tables, rows flat, float64."""
+    if "part_rows" in args:
+        return [DebugRows(1)] * args["num_tables"]  # which nobody reads
     if "insert" in args:
         by_handle = {id(handle): w for handle, w in zip(keyed_tables(), WIDTHS, strict=True)}
         return [DebugRows(by_handle[id(handle)]) for handle in args["resources"]]
@@ -150,6 +152,11 @@ def tables_of(args):
         np.asarray(t).astype(np.float64).reshape(len(t), int(np.prod(np.shape(t)[1:])))
         for t in tables
     ]
+
+
+def are_keyed(args):
+    """Whether every id that is not pruned is a key."""
+    return "insert" in args or args.get("ids_are_keys", False)
 
 
 def decoded_tables(args):
@@ -180,7 +187,7 @@ def default_of(args, c):
     if "default_positions" in args:
         assert args["default_positions"].shape == (len(args["default_ids"]),)
         default_id = int(args["default_positions"][c])
-    if "insert" in args or "default_positions" in args:
+    if are_keyed(args) or "default_positions" in args:
         fill = fill and default_id >= 0
     return default_id, fill
 
@@ -210,7 +217,7 @@ class Pairs:
             prune_weights=prunes_weights,
             default_id=default_id,
         )
-        assert "insert" in args or not len(self.pairs.ids) or min(self.pairs.ids) >= 0
+        assert are_keyed(args) or not len(self.pairs.ids) or min(self.pairs.ids) >= 0
         self.kept = oracle.lookup.kept_positions(ids, weights, args["prune"], prunes_weights)
         self.num_ids = len(ids)
         self.rows = table[self.pairs.ids]

@@ -46,7 +46,7 @@ def test_each_version_says_what_it_is():
     ]
 
 
-def test_the_reason_for_v2_is_told():
+def test_the_reason_for_another_path_is_told():
     shards, dense = [table(3), table(3)], table()
     variable = fe.get_embedding_variable("explained", 3)
     function = graph_of(
@@ -58,7 +58,12 @@ def test_the_reason_for_v2_is_told():
         ]
     )
     assert rows_of(function) == [
-        ("shards", "v2", 1, "its table is divided into 2 shards"),
+        (
+            "shards",
+            "remote",
+            1,
+            "its table is divided into 2 shards: one message each way for its server",
+        ),
         ("keys", "v3", 1, "one op can do it"),
         (
             "cut",
@@ -78,8 +83,9 @@ def test_a_table_in_another_task_is_named():
             ids = tf1.sparse_placeholder(tf.int64, [None, 2])
             LOOK_UP(variable, ids, name="user")
     [(name, path, _, why)] = rows_of(graph)
-    assert (name, path) == ("user", "v2")
-    assert why == "its table is in another task, /job:ps/task:1"
+    assert (name, path) == ("user", "remote")
+    want = "its table is in another task, /job:ps/task:1: one message each way for its server"
+    assert why == want
 
 
 def test_a_group_tells_its_columns():
@@ -164,8 +170,8 @@ def test_columns_foretell_their_graph(partitions, do_fusion):
     assert ("input_layer" if do_fusion is True else "ids_embedding") in name
     if partitions and foretold == "v3":
         assert (path, why.split(";")[0]) == (
-            "v2",
-            "v2 if its table is divided into shards or in another task",
+            "remote",
+            "remote if its table is divided into shards or in another task",
         )
     else:
         assert path == foretold
@@ -265,7 +271,7 @@ def test_columns_of_every_kind(capsys):
         fc.indicator_column(cases.identity()),
     ]
     grouped = "; fe.feature_column.input_layer: one op with 3 other columns"
-    best = "v2 if its table is divided into shards or in another task" + grouped
+    best = "remote if its table is divided into shards or in another task" + grouped
     want = [
         ("ids_shared_embedding", "v3", 1, best),
         ("other_ids_shared_embedding", "v3", 1, best),

@@ -1,7 +1,5 @@
 """EmbeddingVariableGroupLookup against the oracle of a grouped lookup in dense tables."""
 
-import itertools
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,38 +8,11 @@ import fused_embedding as fe
 import group_stages
 from checking import VALUE_DTYPES, assert_close, assert_rounded_once, assert_same_bits, dtype_name
 from group_stages import Column
+from keyed_tables import lists, make_table, metadata, statistic
 from stages import SHAPE_ERROR
 
 InvalidArgumentError = tf.errors.InvalidArgumentError
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
-_numbers = itertools.count()
-
-
-def make_table(rows, **attrs):
-    """Handle of a table with `rows` as keys 0, 1, ...; other keys start at zero."""
-    rows = np.asarray(rows)
-    attrs = {"initializer": "constant", "shared_name": f"group_{next(_numbers)}"} | attrs
-    handle = fe.raw_ops.EmbeddingVariableHandle(
-        dim=rows.shape[1], dtype=tf.as_dtype(rows.dtype), **attrs
-    )
-    keys = np.arange(len(rows), dtype=np.int64)
-    fe.raw_ops.EmbeddingVariableUpsert(resource=handle, keys=keys, values=rows)
-    return handle
-
-
-def metadata(resource, keys):
-    found = fe.raw_ops.EmbeddingVariableMetadata(resource=resource, keys=np.array(keys, np.int64))
-    return found.frequencies.numpy().tolist(), found.versions.numpy().tolist()
-
-
-def statistic(resource, name):
-    counted = fe.raw_ops.EmbeddingVariableStatistics(resource=resource)
-    return dict(zip(counted.names.numpy().astype(str), counted.values.numpy(), strict=True))[name]
-
-
-def lists(tensors):
-    return [tensor.numpy().tolist() for tensor in tensors]
-
 
 # The example of tf_ops/core/lookup/group/table_group_lookup.h.
 BY_HAND = [Column(0, [7, -1, 3], [0, 0, 2], 3, None, "sum", None, 5), Column(0, [3, 9], [0, 1], 2)]

@@ -78,8 +78,10 @@ def test_updates_have_the_row_handles(lookup, num_partitions):
     _, graph = train_table(LOOKUPS[lookup], num_partitions, lambda: v1.train.AdagradOptimizer(0.1))
     (apply,) = [op for op in graph.get_operations() if op.type == "EmbeddingVariableApply"]
     num_parts = num_partitions or 1
-    is_group = lookup not in ("v1", "v2") and num_parts == 1
-    want = "EmbeddingVariableGroupLookup" if is_group else "EmbeddingVariableLookup"
+    want = "EmbeddingVariableLookup"
+    if lookup not in ("v1", "v2"):
+        is_whole = num_parts == 1
+        want = f"EmbeddingVariable{'GroupLookup' if is_whole else 'RemoteRows'}"
     handles = apply.inputs[2 * num_parts : 3 * num_parts]
     assert [handle.op.type for handle in handles] == [want] * num_parts
 

@@ -49,7 +49,7 @@ Span<int64_t> WriteMessage(const MessageHeader& header, Span<const int32_t> coun
   int64_t num_keys = 0;
   for (const int64_t of_part : header.num_keys) num_keys += of_part;
   const Span<int64_t> keys = {words.data + kHeaderWords + num_parts, num_keys};
-  if (header.has_counts) {
+  if (header.has_counts && num_keys > 0) {
     words[words.size - 1] = 0;  // half of it may hold no count
     std::memcpy(keys.end(), counts.data, static_cast<size_t>(num_keys) * sizeof(int32_t));
   }

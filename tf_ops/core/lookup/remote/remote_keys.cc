@@ -46,13 +46,20 @@ std::vector<int32_t> NumbersByPart(Span<const int32_t> permutation, Span<const i
   return numbers;
 }
 
-// Prefixes an error with the first column of a table.
+// The error of a table of which no part has some id: names the first column that looks such an id
+// up, and its place there. `status` is the error of the distinct ids.
 template <typename T>
-Status InColumnOf(const GroupKeysInput<T>& in, int64_t table, const Status& status) {
-  if (status.ok()) return status;
-  const int64_t* column = std::find(in.table_of_column.begin(), in.table_of_column.end(), table);
-  const int64_t c = column - in.table_of_column.begin();
-  return c < in.columns.size ? InColumn(c, status, in.columns[c].name) : status;
+Status InColumnOf(const GroupKeysInput<T>& in, const TableParts& parts, const Status& status) {
+  const ShardMap map(parts.input({}));
+  for (int64_t c = 0; c < in.columns.size; ++c) {
+    const GroupColumn<T>& column = in.columns[c];
+    if (in.table_of_column[c] != parts.table) continue;
+    for (int64_t i = 0; i < column.num_pairs(); ++i) {
+      if (!column.IsKept(i) || map.view().Shard(column.ids[i]) >= 0) continue;
+      return InColumn(c, map.NoShard(column.ids[i], i), column.name);
+    }
+  }
+  return status;  // of an id that fills rows
 }
 
 template <typename T>
@@ -74,11 +81,13 @@ void Renumber(const GroupKeysInput<T>& in, int64_t table, const std::vector<int3
 }  // namespace
 
 Status CheckRemoteTables(const RemoteTables& tables) {
+  constexpr int64_t kMaxParts = 1 << 24;  // so that sums do not overflow
+  const bool are_possible = std::all_of(tables.num_parts.begin(), tables.num_parts.end(),
+                                        [](int64_t n) { return n >= 1 && n < kMaxParts; });
   const int64_t num_parts =
-      std::accumulate(tables.num_parts.begin(), tables.num_parts.end(), int64_t{0});
-  const bool is_one_part_each = std::all_of(tables.num_parts.begin(), tables.num_parts.end(),
-                                            [](int64_t n) { return n >= 1 && n < (1 << 24); });
-  if (!is_one_part_each || tables.strategies.size() != tables.num_parts.size() ||
+      are_possible ? std::accumulate(tables.num_parts.begin(), tables.num_parts.end(), int64_t{0})
+                   : 0;
+  if (!are_possible || tables.strategies.size() != tables.num_parts.size() ||
       static_cast<int64_t>(tables.part_rows.size()) != num_parts ||
       static_cast<int64_t>(tables.part_servers.size()) != num_parts) {
     return InvalidArgument(
@@ -122,8 +131,8 @@ Status PlanRemoteKeys(const CpuExec& exec, const GroupKeysInput<T>& in, const Re
     Buffer<int32_t>& permutation = plan->permutations[static_cast<size_t>(parts.table)];
     FE_RETURN_IF_ERROR(permutation.Allocate(2 * keys.size));
     const Span<int64_t> sizes = {plan->part_sizes.data() + parts.first, parts.rows.size};
-    FE_RETURN_IF_ERROR(
-        InColumnOf(in, parts.table, PlanPartition(parts.input(keys), permutation.span(), sizes)));
+    const Status status = PlanPartition(parts.input(keys), permutation.span(), sizes);
+    if (!status.ok()) return InColumnOf(in, parts, status);
     if (sizes.size > 1) {
       Renumber(in, parts.table, NumbersByPart(permutation.span(), sizes), &plan->keys);
     }
