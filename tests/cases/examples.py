@@ -1,5 +1,7 @@
 """Serialized examples, byte by byte: what no writer makes too."""
 
+import functools
+import re
 import struct
 
 import numpy as np
@@ -81,9 +83,25 @@ def _text_of(message):
 
 def is_same(got, want):
     """Whether two outcomes are equal bit by bit."""
+    if isinstance(got, str) and isinstance(want, str):
+        return got == want or _is_same_without_details(got, want)
     if isinstance(got, str) or isinstance(want, str) or len(got) != len(want):
-        return isinstance(got, str) and isinstance(want, str) and got == want
+        return False
     return got[0] == want[0] and all(map(_is_same_array, got[1:], want[1:]))
+
+
+@functools.cache
+def says_details():
+    """Whether this TensorFlow says what is wrong in an example; 2.15 names the feature alone."""
+    odd = {"s": sequence(tf.string, [2])}
+    return "divisible" in outcome(tf.io.parse_example, [example(entry(b"s", texts(b"a")))], odd)
+
+
+def _is_same_without_details(got, want):
+    short = re.match(r"Key: (\w+)\.  Can't parse serialized Example\.", want)
+    if says_details() or short is None:
+        return False
+    return re.search(rf"[Kk]ey:? {short[1]}\b", got) is not None
 
 
 def _is_same_array(got, want):

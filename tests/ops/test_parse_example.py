@@ -17,6 +17,7 @@ from cases.examples import (
     integers,
     is_same,
     outcome,
+    says_details,
     sequence,
     tagged_floats,
     tagged_integers,
@@ -174,7 +175,8 @@ def test_errors_say_what_stocks_say():
     for kind, values in {"float": floats(1.0, 2.0), "int64": integers(1, 2)}.items():
         row = example(entry(kind[:1].encode(), values))
         assert "Values size: 2 but output shape: [1]" in assert_stock([row], DENSE)
-        assert "slice was not parsed" in assert_stock(row, DENSE)
+        said = assert_stock(row, DENSE)
+        assert "slice was not parsed" in said or not says_details()
     for feature in (texts(b"a", b"b"), texts()):
         for rows in ([example(entry(b"s", feature))], example(entry(b"s", feature))):
             assert isinstance(assert_stock(rows, DENSE), str)
@@ -339,7 +341,9 @@ def test_wrong_features(name, features):
                 str(raised.value).replace("FusedEmbeddingParseExample", "ParseExampleV2"),
             )
         )
-    assert errors[0] == errors[1]
+    assert errors[0][0] == errors[1][0]
+    if says_details() or features:  # 2.15 says of an empty dictionary that it is None
+        assert errors[0] == errors[1]
 
 
 def test_a_single_example_must_be_a_scalar():

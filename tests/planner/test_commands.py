@@ -8,7 +8,7 @@ import tensorflow as tf
 from planner_cases import planner
 
 import fused_embedding as fe
-from fused_embedding.inspection import calibration, plan_command
+from fused_embedding.inspection import calibration, planned_model
 from fused_embedding.inspection.checkpoint_tables import CheckpointError
 from processes import run_module, run_program
 
@@ -70,11 +70,11 @@ def test_plan_exits(tmp_path, change, status, message):
 )
 def test_plan_refuses(tmp_path, change, message):
     with pytest.raises((ValueError, CheckpointError), match=message):
-        plan_command.read_model(write(tmp_path, {**MODEL, **change}))
+        planned_model.read_model(write(tmp_path, {**MODEL, **change}))
 
 
 def distribution_of(folder, model, name="users"):
-    made, _ = plan_command.read_model(write(folder, model))
+    made, _ = planned_model.read_model(write(folder, model))
     return made.enumerator.constraints[name].distribution
 
 

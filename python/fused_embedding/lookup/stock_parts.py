@@ -137,7 +137,8 @@ def partitioned(ids: tf.Tensor, shapes: Sequence[tf.Tensor], strategy: str) -> P
     local = ids
     if strategy == "div":
         ends = tf.cumsum(tf.stack([shape[0] for shape in shapes]))
-        shard = tf.searchsorted(ends, ids, side="right")
+        # Not searchsorted, whose form in ONNX fails where there are no ids.
+        shard = tf.reduce_sum(tf.cast(ids[:, None] >= ends, tf.int32), axis=1)
         shard = tf.where(ids < 0, -1, shard)
         starts = tf.concat([[0], ends], axis=0)
         local = ids - tf.gather(starts, tf.maximum(shard, 0))
