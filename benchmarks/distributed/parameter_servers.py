@@ -13,14 +13,15 @@ latency, so that fewer messages gain more in a network than they do here. Writes
 """
 
 import collections
+import contextlib
 import os
+import pathlib
 import time
 from typing import Any
 
 import numpy as np
 from absl import app, flags
 
-from benchmarks.distributed import cluster
 from benchmarks.harness import timing
 from benchmarks.report import results
 
@@ -46,14 +47,17 @@ _POWER = 4  # of uniform numbers: few ids are frequent
 def main(_: list[str]) -> None:
     """Measures, and writes the JSON file."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    with cluster.running(_SERVERS.value, threads=1) as running:
-        systems = {name: _System(name, running) for name in SYSTEMS}
+    from fused_embedding.inspection import local_servers
+
+    with local_servers.running(_SERVERS.value) as running:
+        systems = {name: _System(name, running.target) for name in SYSTEMS}
         _check_losses(systems)
         traced = {name: system.traffic() for name, system in systems.items()}
         steps = {name: system.step for name, system in systems.items()}
 
         def clock() -> np.ndarray:
-            return np.array([time.process_time_ns(), running.cpu_ns(), time.perf_counter_ns()])
+            servers = sum(_cpu_ns(server.pid) for server in running.processes)
+            return np.array([time.process_time_ns(), servers, time.perf_counter_ns()])
 
         samples = timing.alternate(steps, _ROUNDS.value, _BLOCK.value, clock=clock)
     cell = {"phase": "adagrad", "check": "equal", "systems": _figures(samples, traced)}
@@ -68,21 +72,30 @@ def main(_: list[str]) -> None:
     results.write(record, f"parameter_servers-{_COLUMNS.value}", _OUTPUT.value)
 
 
-class _System:
-    """A model and its session."""
+def _cpu_ns(pid: int) -> int:
+    """CPU time of all threads of a process, in nanoseconds."""
+    total = 0
+    for stat in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that ended
+            total += int(stat.read_text().split()[0])
+    return total
 
-    def __init__(self, name: str, running: cluster.Cluster) -> None:
+
+class _System:
+    """A model and its session in a worker."""
+
+    def __init__(self, name: str, target: str) -> None:
         import tensorflow as tf
 
         tf1 = tf.compat.v1
         self._graph = tf.Graph()
         setter = tf1.train.replica_device_setter(
-            cluster=tf.train.ClusterSpec(running.jobs), worker_device="/job:worker/task:0"
+            ps_tasks=_SERVERS.value, worker_device="/job:worker/task:0"
         )
         with self._graph.as_default(), tf1.device(setter):
             self._number = tf1.placeholder(tf.int32, [])
             self._loss, self._train = _build(name, self._number)
-            self._session = tf1.Session(running.target)
+            self._session = tf1.Session(target)
             self._session.run(tf1.global_variables_initializer())
             self._call = self._session.make_callable([self._loss, self._train], [self._number])
 

@@ -346,6 +346,7 @@ _TABLES: dict[str, Callable[[list[dict]], str]] = {
     "serving": serving_table,
     "exports": exports_table,
     distributed_reports.MODE: distributed_reports.table,
+    distributed_reports.PLANNED_MODE: distributed_reports.planned_table,
     "stored_rows": stored_rows_table,
     "op": op_table,
 }

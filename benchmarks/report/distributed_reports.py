@@ -1,10 +1,10 @@
-"""The table about training on parameter servers."""
+"""The tables about training on parameter servers, and about plans of them."""
 
 from collections.abc import Sequence
 
 from benchmarks.report import markdown
 
-MODE = "parameter_servers"
+MODE, PLANNED_MODE = "parameter_servers", "planned_servers"
 # Of each kind of tables, what messages are compared with.
 _PAIRS = {
     "stock": "",
@@ -27,6 +27,19 @@ def table(records: Sequence[dict]) -> str:
             for name, other in _PAIRS.items()
             if name in systems
         ]
+    return "\n".join(lines)
+
+
+def planned_table(records: Sequence[dict]) -> str:
+    """Returns the table of `benchmarks.distributed.planned_servers`."""
+    lines = ["### Planned servers", ""]
+    lines += markdown.head(["servers", "shards", "tensors", "predicted us", "measured us", "error"])
+    for cell in (cell for record in records for cell in record["cells"]):
+        pairs = zip(cell["predicted_seconds"], cell["measured_seconds"], strict=True)
+        for predicted, measured in pairs:
+            counts = [str(cell[name]) for name in ("servers", "shards", "messages")]
+            times = [f"{1e6 * seconds:.0f}" for seconds in (predicted, measured)]
+            lines.append(markdown.row([*counts, *times, f"{predicted / measured - 1:+.1%}"]))
     return "\n".join(lines)
 
 

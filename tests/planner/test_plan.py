@@ -324,6 +324,52 @@ def test_a_checkpoint_keeps_the_digest(tmp_path):
     assert tf.train.load_checkpoint(prefix).has_tensor("dense")
 
 
+SMALL = [planner.EmbeddingConfig(1000, 4, "days")]
+
+
+def planned_days(num_slots):
+    """A small plan; the number of slots changes the memory that is planned, not the digest."""
+    constraints = {"days": planner.ParameterConstraints(["table_wise"], num_slots=num_slots)}
+    topology = planner.Topology(1, ddr_cap=GB)
+    return planner.EmbeddingShardingPlanner(topology, constraints=constraints).plan(SMALL)
+
+
+def train_days(plan, folder, **kwargs):
+    """Rows of the table after a monitored session, which restores what is in the folder."""
+    with tf.Graph().as_default():
+        step = v1.assign_add(v1.train.get_or_create_global_step(), 1)
+        table = fe.get_embedding_variable("days", 4, ev_option=plan.ev_option("days"))
+        lookup = tf.nn.embedding_lookup(table, tf.constant([1, 2, 3], tf.int64))
+        size = table.statistics()["size"]
+        scaffold = v1.train.Scaffold(saver=plan.saver(**kwargs))
+        hooks = [v1.train.CheckpointSaverHook(folder, save_steps=1, scaffold=scaffold)]
+        with v1.train.SingularMonitoredSession(hooks, scaffold, checkpoint_dir=folder) as session:
+            before = session.run(size)
+            session.run([lookup, step])
+        return before
+
+
+def test_the_saver_of_a_plan_keeps_its_digest_and_refuses_others(tmp_path):
+    plan, like_it = planned_days(1), planned_days(2)
+    assert like_it.digest == plan.digest
+    other = make_plan()
+    folder = str(tmp_path)
+    assert train_days(plan, folder) == 0
+    prefix = tf.train.latest_checkpoint(folder)
+    plan.check_digest(prefix)
+    assert train_days(like_it, folder) == 3
+    with pytest.raises(
+        ValueError, match=f"saved with the plan {plan.digest}, but .*{other.digest}"
+    ):
+        other.saver([v1.train.get_or_create_global_step()]).restore(None, prefix)
+    renamed = planner.ShardingPlan(list(plan.tables.values()), [*plan.loads] * 2, plan.budget)
+    assert renamed.digest != plan.digest
+    with pytest.raises(ValueError, match="name it in from_plans"):
+        train_days(renamed, folder)
+    assert train_days(renamed, folder, from_plans=[plan.digest]) == 3
+    renamed.check_digest(tf.train.latest_checkpoint(folder))
+
+
 def test_a_checkpoint_without_a_digest_is_accepted(tmp_path):
     prefix = train_and_save(tmp_path, None)
     make_plan().check_digest(prefix)

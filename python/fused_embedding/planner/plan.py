@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from fused_embedding.planner import plan_report
 from fused_embedding.planner.plan_checks import check_built, check_prefix, write_beside
+from fused_embedding.planner.plan_saver import PlannedSaver
 from fused_embedding.planner.types import ShardingType
 from fused_embedding.variable.options import (
     EmbeddingVariableOption,
@@ -327,6 +328,22 @@ class ShardingPlan:
             ValueError: If it was saved with another plan.
         """
         check_prefix(self.digest, prefix)
+
+    def saver(self, *args: Any, from_plans: Sequence[str] = (), **kwargs: Any) -> PlannedSaver:
+        """An fe.train.Saver whose checkpoints keep the digest, for tf.compat.v1.train.Scaffold.
+
+        Its `restore` raises ValueError for a checkpoint that was saved with another plan.
+
+        Args:
+            *args: Arguments of fe.train.Saver.
+            from_plans: Digests of plans whose checkpoints are restored too: their tables are
+                divided anew, as when a server is added.
+            **kwargs: Arguments of fe.train.Saver.
+
+        Returns:
+            The Saver.
+        """
+        return PlannedSaver(self, *args, from_plans=from_plans, **kwargs)
 
     def saver_listener(self) -> tf.compat.v1.train.CheckpointSaverListener:
         """A listener for tf.compat.v1.train.CheckpointSaverHook that saves the digest each time."""

@@ -1,7 +1,7 @@
 """Whether a program and its checkpoints are of a plan."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -26,8 +26,8 @@ def write_beside(digest: str, prefix: str) -> None:
     os.replace(unfinished, prefix + _SUFFIX)
 
 
-def check_prefix(digest: str, prefix: str) -> None:
-    """Refuses a checkpoint that has another digest beside it."""
+def check_prefix(digest: str, prefix: str, accepted: Sequence[str] = ()) -> None:
+    """Refuses a checkpoint that has another digest beside it, unless that is `accepted`."""
     if not os.path.exists(f"{prefix}.index"):
         raise ValueError(f"there is no checkpoint {prefix}: {prefix}.index does not exist")
     try:
@@ -35,11 +35,11 @@ def check_prefix(digest: str, prefix: str) -> None:
             saved = file.read().strip()
     except FileNotFoundError:
         return
-    if saved != digest:
+    if saved not in (digest, *accepted):
         raise ValueError(
             f"the checkpoint {prefix} was saved with the plan {saved}, but this program has the "
-            f"plan {digest}; load the plan that it was saved with, or restore without "
-            "check_digest if tables are meant to be divided anew"
+            f"plan {digest}; load the plan that it was saved with, or name it in from_plans "
+            "of plan.saver if tables are meant to be divided anew"
         )
 
 

@@ -1,13 +1,10 @@
 """Predicted and measured CPU of parameter servers on this machine, for a plan of fe.planner.
 
-`python -m benchmarks.tables.planned_servers --servers=2,3,4` measures the costs of this machine,
-plans tables, makes them on servers by the plan, trains them by one worker, and prints the CPU of a
-step that the plan predicts for each server and what was measured.
+`python -m benchmarks.distributed.planned_servers --servers=2,3,4` measures the costs of this
+machine, plans tables, makes them on servers by the plan, trains them by one worker, and prints the
+CPU of a step that the plan predicts for each server and what was measured. Writes one JSON file.
 """
 
-import json
-import os
-import platform
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,6 +13,7 @@ import tensorflow as tf
 from absl import app, flags
 
 import fused_embedding as fe
+from benchmarks.report import results
 from fused_embedding.inspection import local_servers
 from fused_embedding.inspection.calibration import ROWS, TableStep, calibrate, measure_step
 
@@ -25,7 +23,7 @@ _SERVERS = flags.DEFINE_list("servers", ["2", "3", "4"], "Numbers of servers to 
 _SECONDS = flags.DEFINE_float("seconds", 2.0, "Time for each measurement.")
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 512, "Examples of a step.")
 _COSTS = flags.DEFINE_string("costs", None, "Costs of this machine; else they are measured.")
-_OUTPUT = flags.DEFINE_string("output", None, "JSON file to write.")
+_OUTPUT = flags.DEFINE_string("output", None, "Folder for the JSON; by default the machine's.")
 
 # Dim, pooling factor and exponent of each table; each has ROWS rows.
 TABLES = (
@@ -105,18 +103,11 @@ def main(argv: Sequence[str]) -> None:
         for want, got in zip(case["predicted_seconds"], case["measured_seconds"], strict=True)
     ]
     print(f"largest error {max(map(abs, ratios)):.1%}")
-    if _OUTPUT.value:
-        content = {
-            "benchmark": "tables.planned_servers",
-            "tensorflow": tf.__version__,
-            "machine": platform.machine(),
-            "cores": os.cpu_count(),
-            "batch_size": _BATCH_SIZE.value,
-            "costs": vars(costs),
-            "cases": cases,
-        }
-        with open(_OUTPUT.value, "w") as file:
-            json.dump(content, file, indent=2)
+    cells = [{"phase": f"{case['servers']} servers", **case} for case in cases]
+    axes: dict[str, Any] = {"mode": "planned_servers", "workload": "planned_tables"}
+    axes |= {"batch_size": _BATCH_SIZE.value, "costs": vars(costs)}
+    record = results.record_of("benchmarks.distributed.planned_servers", axes, cells)
+    results.write(record, "planned_servers", _OUTPUT.value)
 
 
 if __name__ == "__main__":
