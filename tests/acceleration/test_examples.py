@@ -10,6 +10,7 @@ from tensorflow.io import parse_example as early_parse_example
 
 import fused_embedding as fe
 from cases.examples import SPARSE, entry, example, integers, texts
+from fused_embedding.acceleration import examples
 from fused_embedding.input import dataset_service
 
 v1 = tf.compat.v1
@@ -154,7 +155,7 @@ def test_a_dataset_through_a_service(monkeypatch):
     registered = []
     stock_ops = dataset_service.with_stock_ops
     monkeypatch.setattr(
-        dataset_service,
+        examples,
         "with_stock_ops",
         lambda d: registered.append(stock_ops(d)) or registered[-1],
     )
@@ -163,10 +164,12 @@ def test_a_dataset_through_a_service(monkeypatch):
     address = dispatcher.target.split("://")[1]
     worker = service.WorkerServer(service.WorkerConfig(dispatcher_address=address))
     rows = tf.data.Dataset.from_tensor_slices(ROWS).batch(4)
-    dataset = rows.map(lambda batch: fe.io.parse_example(batch, SPARSE))
-    distribute = service.distribute(service.ShardingPolicy.OFF, dispatcher.target)
-    for got, want in zip(dataset.apply(distribute), dataset, strict=True):
-        assert_same(got, want)
+    with fe.accelerate():
+        dataset = rows.map(lambda batch: tf.io.parse_example(batch, SPARSE))
+        distribute = service.distribute(service.ShardingPolicy.OFF, dispatcher.target)
+        for got, want in zip(dataset.apply(distribute), dataset, strict=True):
+            assert_same(got, want)
+    assert ops_of(graph_of(dataset)) == {dataset_service.OURS}
     assert [ops_of(graph_of(each)) for each in registered] == [{dataset_service.STOCK}]
     del worker
 

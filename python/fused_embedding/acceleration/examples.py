@@ -1,4 +1,7 @@
-"""tf.io.parse_example, and all that end in its inner function: tf.io.parse_single_example, v1."""
+"""tf.io.parse_example, and all that end in its inner function: tf.io.parse_single_example, v1.
+
+A dataset that is registered with a tf.data service meanwhile gets stock's op.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,8 +9,9 @@ from typing import Any
 from fused_embedding.acceleration.replacements import Replacement
 from fused_embedding.acceleration.switch import Switch
 from fused_embedding.input.contexts import reason_for_stock
+from fused_embedding.input.dataset_service import with_stock_ops
 from fused_embedding.input.parsing import parse_raw
-from fused_embedding.ops.tf_private import parsing_ops
+from fused_embedding.ops.tf_private import data_service_ops, parsing_ops
 
 
 def replacements(switch: Switch) -> list[Replacement]:
@@ -25,4 +29,13 @@ def replacements(switch: Switch) -> list[Replacement]:
 
         return replaced
 
-    return [Replacement(parsing_ops, "_parse_example_raw", make)]
+    def registering(stock: Callable[..., Any]) -> Callable[..., Any]:
+        def registered(service: Any, dataset: Any, *args: Any, **kwargs: Any) -> Any:
+            return stock(service, with_stock_ops(dataset), *args, **kwargs)
+
+        return registered
+
+    return [
+        Replacement(parsing_ops, "_parse_example_raw", make),
+        Replacement(data_service_ops, "_register_dataset", registering),
+    ]

@@ -4,43 +4,31 @@ The op that parses has the inputs, outputs and attrs of stock's: another name is
 the dataset's graph.
 """
 
-import functools
-import threading
-from collections.abc import Callable
-from typing import Any
-
 import tensorflow as tf
 
-from fused_embedding.ops.tf_private import VariantDataset, data_service_ops
+from fused_embedding.ops.tf_private import VariantDataset
 
 OURS, STOCK = "FusedEmbeddingParseExample", "ParseExampleV2"
-_lock = threading.Lock()
-_given: list[Callable[..., Any]] = []
-
-
-def give_it_stock_ops() -> None:
-    """From now on; a second call does nothing. It is called when the op gets into a dataset."""
-    with _lock:
-        if _given:
-            return
-        stock = data_service_ops._register_dataset
-
-        @functools.wraps(stock)
-        def register(service: Any, dataset: Any, *args: Any, **kwargs: Any) -> Any:
-            return stock(service, with_stock_ops(dataset), *args, **kwargs)
-
-        data_service_ops._register_dataset = register
-        _given.append(register)
 
 
 def with_stock_ops(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """The dataset with stock's op in the place of ours.
+    """The dataset with `tf.io`'s op in the place of `fe.io`'s.
+
+    A dataset that goes to a tf.data service whose workers lack this package needs it, ahead of
+    `tf.data.experimental.service.distribute` or `register_dataset`; `fe.accelerate()` does it by
+    itself.
 
     Args:
         dataset: Any dataset.
 
     Returns:
         The same object, if it has none of our ops or is one of a TF1 graph.
+
+    >>> rows = tf.data.Dataset.from_tensors([tf.train.Example().SerializeToString()])
+    >>> features = {"ids": tf.io.VarLenFeature(tf.int64)}
+    >>> parsed = rows.map(lambda row: fe.io.parse_example(row, features))
+    >>> fe.io.with_stock_ops(parsed).element_spec == parsed.element_spec
+    True
     """
     if not tf.executing_eagerly():
         return dataset

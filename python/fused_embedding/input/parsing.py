@@ -9,8 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from fused_embedding.input import dataset_service
-from fused_embedding.input.contexts import is_in_dataset_function, reason_for_stock
+from fused_embedding.input.contexts import reason_for_stock
 from fused_embedding.ops import raw_ops
 from fused_embedding.ops.tf_private import parsing_config, parsing_ops
 
@@ -33,8 +32,7 @@ def parse_example(
 
     Stock's op is built where a graph may be saved for a server without this package: in a
     SavedModel, in an Estimator's mode PREDICT, and in a `tf.function` that no gradient tape watches
-    and that is not the function of a `tf.data.Dataset`. A dataset that goes to a tf.data service
-    gets it too.
+    and that is not the function of a `tf.data.Dataset`. For a tf.data service see `with_stock_ops`.
 
     Args:
         serialized: `[num_examples]` strings. A scalar is one example without a batch dimension.
@@ -141,8 +139,6 @@ def parse_raw(serialized: Any, names: Any, params: Any, name: str | None) -> dic
 
 
 def _parse(serialized: tf.Tensor, names: Any, params: Any, name: str | None) -> Any:
-    if is_in_dataset_function():
-        dataset_service.give_it_stock_ops()
     op: Callable[..., Any] = raw_ops.FusedEmbeddingParseExample
     return op(
         serialized=serialized,
