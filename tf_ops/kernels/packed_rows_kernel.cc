@@ -24,16 +24,33 @@ class UnpackRowsOp final : public tensorflow::OpKernel {
     PackedInput<T> packed;
     FE_REQUIRES_OK(ctx, ReadPackedRows<T>(ctx, layout_, &packed));
     for (int t = 0; t < static_cast<int>(layout_.num_tables()); ++t) {
-      const int64_t num_rows = packed.places.tables[static_cast<size_t>(t)].num_rows;
+      const PackedPlaces::Table& table = packed.places.tables[static_cast<size_t>(t)];
       const int64_t dim = layout_.dims[static_cast<size_t>(t)];
+      if (table.is_whole && SharesRows(ctx, packed.places, table, t)) continue;
       Tensor* rows = nullptr;
-      OP_REQUIRES_OK(ctx, AllocateOutput(ctx, t, {num_rows, dim}, &rows));
+      OP_REQUIRES_OK(ctx, AllocateOutput(ctx, t, {table.num_rows, dim}, &rows));
       UnpackTable<CoreType<T>>(packed.places, t, AsSpan(std::as_const(packed.servers)),
                                OutputSpan<T>(rows).data);
     }
   }
 
  private:
+  // Outputs the rows of a whole table without a copy, as TensorFlow's Split does, if other ops can
+  // read them where they are: they must be aligned.
+  bool SharesRows(OpKernelContext* ctx, const PackedPlaces& places,
+                  const PackedPlaces::Table& table, int t) const {
+    const PackedPlaces::Part& first = places.parts[static_cast<size_t>(table.first_part)];
+    const Tensor& server = ctx->input(static_cast<int>(first.server));
+    const Tensor values = server.Slice(first.offset, first.offset + table.num_values);
+    Tensor rows;
+    if (table.num_values == 0 || !values.IsAligned() ||
+        !rows.CopyFrom(values, {table.num_rows, layout_.dims[static_cast<size_t>(t)]})) {
+      return false;
+    }
+    ctx->set_output(t, rows);
+    return true;
+  }
+
   PackedLayout layout_;
 };
 

@@ -17,7 +17,8 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
-// What a lookup and its gradient have in common: columns of positions in rows that servers sent.
+// What a lookup and its gradient have in common: columns of positions in rows that servers sent,
+// which are read before `ComputeOn`.
 template <typename T>
 class RemoteLookupBase : public tensorflow::OpKernel {
  public:
@@ -27,6 +28,12 @@ class RemoteLookupBase : public tensorflow::OpKernel {
     FE_REQUIRES_OK(ctx, ReadGroupAttrs(ctx, &attrs_));
     FE_REQUIRES_OK(ctx, ReadNumOutputs(ctx, attrs_, &num_outputs_));
     FE_REQUIRES_OK(ctx, ReadPackedLayout(ctx, &layout_));
+  }
+
+  void Compute(OpKernelContext* ctx) final {
+    Columns columns(ctx);
+    FE_REQUIRES_OK(ctx, ReadColumns(ctx, &columns));
+    ComputeOn(ctx, &columns);
   }
 
  protected:
@@ -43,6 +50,9 @@ class RemoteLookupBase : public tensorflow::OpKernel {
   const PackedLayout& layout() const { return layout_; }
   int num_combined() const { return num_outputs_; }
 
+ private:
+  virtual void ComputeOn(OpKernelContext* ctx, Columns* columns) = 0;
+
   Status ReadColumns(OpKernelContext* ctx, Columns* columns) const {
     FE_RETURN_IF_ERROR(ReadPackedRows<T>(ctx, layout_, &columns->packed));
     GroupInput<T>& in = columns->in;
@@ -57,7 +67,6 @@ class RemoteLookupBase : public tensorflow::OpKernel {
                                InputSpan<int32_t>(default_positions)});
   }
 
- private:
   GroupAttrs attrs_;
   PackedLayout layout_;
   int num_outputs_ = 0;
@@ -67,18 +76,18 @@ template <typename T>
 class RemoteLookupOp final : public RemoteLookupBase<T> {
  public:
   using RemoteLookupBase<T>::RemoteLookupBase;
+
+ private:
   using V = CoreType<T>;
 
-  void Compute(OpKernelContext* ctx) override {
-    typename RemoteLookupBase<T>::Columns columns(ctx);
-    FE_REQUIRES_OK(ctx, this->ReadColumns(ctx, &columns));
-    const TfExec& exec = columns.group.exec();
+  void ComputeOn(OpKernelContext* ctx, typename RemoteLookupBase<T>::Columns* columns) override {
+    const TfExec& exec = columns->group.exec();
     GroupPlan<V> plan;
-    FE_REQUIRES_OK(ctx, PlanGroupLookup<V>(exec, columns.in.span(), &plan));
+    FE_REQUIRES_OK(ctx, PlanGroupLookup<V>(exec, columns->in.span(), &plan));
     std::vector<CombinedOut<V>> combined;
-    OP_REQUIRES_OK(ctx, AllocateCombined(ctx, columns.in, this->num_combined(), &combined));
+    OP_REQUIRES_OK(ctx, AllocateCombined(ctx, columns->in, this->num_combined(), &combined));
     FE_REQUIRES_OK(
-        ctx, RunGroupLookup<V>(exec, columns.in.span(), plan, AsSpan(std::as_const(combined))));
+        ctx, RunGroupLookup<V>(exec, columns->in.span(), plan, AsSpan(std::as_const(combined))));
   }
 };
 
@@ -87,23 +96,23 @@ template <typename T>
 class RemoteLookupGradOp final : public RemoteLookupBase<T> {
  public:
   using RemoteLookupBase<T>::RemoteLookupBase;
+
+ private:
   using V = CoreType<T>;
 
-  void Compute(OpKernelContext* ctx) override {
-    typename RemoteLookupBase<T>::Columns columns(ctx);
-    FE_REQUIRES_OK(ctx, this->ReadColumns(ctx, &columns));
+  void ComputeOn(OpKernelContext* ctx, typename RemoteLookupBase<T>::Columns* columns) override {
     std::vector<CombinedGrad<V>> combined_grads;
-    FE_REQUIRES_OK(ctx, ReadCombinedGrads(ctx, columns.in, &combined_grads));
+    FE_REQUIRES_OK(ctx, ReadCombinedGrads(ctx, columns->in, &combined_grads));
     GroupGradInput<V> in;
-    in.columns = columns.in.span();
+    in.columns = columns->in.span();
     in.combined_grads = AsSpan(std::as_const(combined_grads));
     in.table_of_column = AsSpan(this->attrs().table_of_column);
     in.num_tables = this->layout().num_tables();
     in.ids_are_positions = true;
-    const TfExec& exec = columns.group.exec();
+    const TfExec& exec = columns->group.exec();
     GroupGradPlan<V> plan;
     FE_REQUIRES_OK(ctx, PlanGroupLookupGrad<V>(exec, in, &plan));
-    const PackedPlaces& places = columns.packed.places;
+    const PackedPlaces& places = columns->packed.places;
     std::vector<V*> servers;
     for (size_t s = 0; s < places.server_sizes.size(); ++s) {
       Tensor* rows = nullptr;
@@ -114,22 +123,20 @@ class RemoteLookupGradOp final : public RemoteLookupBase<T> {
     FE_REQUIRES_OK(ctx, Run(exec, places, AsSpan(std::as_const(servers)), &plan));
   }
 
- private:
-  // A table of one part has its gradient written where it travels, the others are copied there.
+  // A whole table has its gradient written where it travels, the others are copied there.
   static Status Run(const CpuExec& exec, const PackedPlaces& places, Span<V* const> servers,
                     GroupGradPlan<V>* plan) {
     std::vector<Buffer<V>> copies(places.tables.size());
     std::vector<TableGrad<V>> grads(places.tables.size());
     for (size_t t = 0; t < places.tables.size(); ++t) {
       const PackedPlaces::Table& table = places.tables[t];
-      const PackedPlaces::Part& part = places.parts[static_cast<size_t>(table.first_part)];
-      if (table.num_parts > 1) FE_RETURN_IF_ERROR(copies[t].Allocate(table.num_values));
+      if (!table.is_whole) FE_RETURN_IF_ERROR(copies[t].Allocate(table.num_values));
       grads[t].rows_grad =
-          table.num_parts > 1 ? copies[t].data() : servers[part.server] + part.offset;
+          table.is_whole ? WholeTable<V>(places, table, servers) : copies[t].data();
     }
     RunGroupLookupGrad<V>(exec, plan, AsSpan(std::as_const(grads)));
     for (size_t t = 0; t < places.tables.size(); ++t) {
-      if (places.tables[t].num_parts == 1) continue;
+      if (places.tables[t].is_whole) continue;
       PackTable<V>(places, static_cast<int64_t>(t), copies[t].data(), servers);
     }
     return Status();

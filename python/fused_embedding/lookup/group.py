@@ -105,14 +105,13 @@ def fuses(column: Column) -> bool:
 def group_key(column: Column) -> Hashable:
     """The properties that the columns of one op must share."""
     shard, options = column.shards[0], column.options
-    return (
-        type(shard),
-        shard.dtype,
-        isinstance(shard, EmbeddingVariableShard) or shard.is_variable,
-        shard.owner.device,
-        options.prune,
-        options.fill_empty_row,
-    )
+    return table_kind(shard), shard.owner.device, options.prune, options.fill_empty_row
+
+
+def table_kind(shard: AnyShard) -> Hashable:
+    """What all tables that one op reads have in common: their type and dtype, and how it reads."""
+    is_in_place = isinstance(shard, EmbeddingVariableShard) or shard.is_variable
+    return type(shard), shard.dtype, is_in_place
 
 
 def lookup_group(
@@ -186,29 +185,39 @@ def _attributes(options: list[LookupOptions]) -> dict[str, Any]:
 
 
 def _call(tables: list[Shard], arguments: dict[str, Any]) -> list[tf.Tensor]:
-    sources = [table.source for table in tables]
     if not tables[0].is_variable:
+        sources = [table.source for table in tables]
         return raw_ops.FusedEmbeddingGroupLookup(tables=sources, **arguments)
+    return raw_ops.FusedEmbeddingResourceGroupLookup(**variable_arguments(tables), **arguments)
+
+
+def variable_arguments(tables: list[Shard]) -> dict[str, Any]:
+    """What an op that reads rows of variables is told of them. It notes that they are read."""
+    sources = [table.source for table in tables]
     for variable in sources:
         variable_accessed(variable)
-    return raw_ops.FusedEmbeddingResourceGroupLookup(
-        resources=[variable.handle for variable in sources],
-        dtype=tables[0].dtype,
-        table_shapes=[variable.shape for variable in sources],
-        **arguments,
-    )
+    return {
+        "resources": [variable.handle for variable in sources],
+        "dtype": tables[0].dtype,
+        "table_shapes": [variable.shape for variable in sources],
+    }
 
 
-def _call_keyed(tables: list[EmbeddingVariableShard], arguments: dict[str, Any]) -> list[tf.Tensor]:
+def keyed_arguments(tables: list[EmbeddingVariableShard]) -> dict[str, Any]:
+    """What an op that looks keys up in tables is told of them. It tells them of the lookup."""
     inserts = [table.inserts for table in tables]
     for table in tables:
         table.source.tell_of_lookup(table.inserts)
+    return {
+        "resources": [table.source.handle for table in tables],
+        "insert": all(inserts),
+        "are_inserted": inserts if len(set(inserts)) > 1 else [],
+        "dtype": tables[0].dtype,
+    }
+
+
+def _call_keyed(tables: list[EmbeddingVariableShard], arguments: dict[str, Any]) -> list[tf.Tensor]:
     with colocate_with(tables[0].source.handle), branch_gradients():
         return raw_ops.EmbeddingVariableGroupLookup(
-            resources=[table.source.handle for table in tables],
-            step=global_step_value(),
-            insert=all(inserts),
-            are_inserted=inserts if len(set(inserts)) > 1 else [],
-            dtype=tables[0].dtype,
-            **arguments,
+            step=global_step_value(), **keyed_arguments(tables), **arguments
         ).combined

@@ -12,14 +12,20 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from fused_embedding.lookup.group import Column, group_arguments
+from fused_embedding.lookup.group import (
+    Column,
+    group_arguments,
+    keyed_arguments,
+    table_kind,
+    variable_arguments,
+)
 from fused_embedding.lookup.names import table_name
 from fused_embedding.lookup.stock_lookup import is_stock
 from fused_embedding.lookup.tables import AnyShard, EmbeddingVariableShard
 from fused_embedding.ops import raw_ops
 from fused_embedding.ops.control_flow import branch_gradients
 from fused_embedding.ops.placement import beside_hash_tables, is_on_gpu
-from fused_embedding.ops.tf_private import colocate_with, variable_accessed
+from fused_embedding.ops.tf_private import colocate_with
 from fused_embedding.variable.reads import global_step_value
 
 
@@ -34,14 +40,8 @@ def can_send(column: Column) -> bool:
         return False
     if options.default_id is not None and options.default_id < 0:
         return False
-    kinds = {_kind(shard) for shard in shards}
+    kinds = {table_kind(shard) for shard in shards}
     return len(kinds) == 1 and all(_has_known_rows(shard) for shard in shards)
-
-
-def _kind(shard: AnyShard) -> Hashable:
-    """What all tables that one op reads must have in common."""
-    is_in_place = isinstance(shard, EmbeddingVariableShard) or shard.is_variable
-    return type(shard), shard.dtype, is_in_place
 
 
 def _has_known_rows(shard: AnyShard) -> bool:
@@ -55,7 +55,7 @@ def _has_known_rows(shard: AnyShard) -> bool:
 def remote_key(column: Column) -> Hashable:
     """The properties that the columns of one message must share."""
     options = column.options
-    return "remote", _kind(column.shards[0]), options.prune, options.fill_empty_row
+    return "remote", table_kind(column.shards[0]), options.prune, options.fill_empty_row
 
 
 class _Part(NamedTuple):
@@ -181,30 +181,11 @@ def _rows_of_server(shards: list[Any], message: tf.Tensor) -> tf.Tensor:
         "table_names": [table_name(shard.owner) for shard in shards],
     }
     if isinstance(shards[0], EmbeddingVariableShard):
-        return _rows_of_tables(shards, arguments)
-    sources = [shard.source for shard in shards]
+        with colocate_with(shards[0].source.handle), branch_gradients():
+            return raw_ops.EmbeddingVariableRemoteRows(**keyed_arguments(shards), **arguments).rows
     with colocate_with(shards[0].owner):
-        if not shards[0].is_variable:
-            return raw_ops.FusedEmbeddingRemoteRows(tables=sources, **arguments).rows
-        for variable in sources:
-            variable_accessed(variable)
-        return raw_ops.FusedEmbeddingResourceRemoteRows(
-            resources=[variable.handle for variable in sources],
-            dtype=shards[0].dtype,
-            table_shapes=[variable.shape for variable in sources],
-            **arguments,
-        ).rows
-
-
-def _rows_of_tables(shards: list[EmbeddingVariableShard], arguments: dict[str, Any]) -> tf.Tensor:
-    inserts = [shard.inserts for shard in shards]
-    for shard in shards:
-        shard.source.tell_of_lookup(shard.inserts)
-    with colocate_with(shards[0].source.handle), branch_gradients():
-        return raw_ops.EmbeddingVariableRemoteRows(
-            resources=[shard.source.handle for shard in shards],
-            insert=all(inserts),
-            are_inserted=inserts if len(set(inserts)) > 1 else [],
-            dtype=shards[0].dtype,
-            **arguments,
-        ).rows
+        if shards[0].is_variable:
+            arguments |= variable_arguments(shards)
+            return raw_ops.FusedEmbeddingResourceRemoteRows(**arguments).rows
+        sources = [shard.source for shard in shards]
+        return raw_ops.FusedEmbeddingRemoteRows(tables=sources, **arguments).rows

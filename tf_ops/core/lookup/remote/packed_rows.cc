@@ -42,7 +42,8 @@ Status PlacePackedRows(const PackedLayout& layout, Span<const int64_t> part_size
   places->server_sizes.assign(static_cast<size_t>(layout.num_servers), 0);
   int64_t part = 0;
   for (size_t t = 0; t < layout.dims.size(); ++t) {
-    PackedPlaces::Table table = {part, layout.num_parts[t], 0, 0};
+    PackedPlaces::Table table = {part, layout.num_parts[t], 0, 0, true};
+    const int64_t first_server = layout.part_servers[static_cast<size_t>(part)];
     for (; part < table.first_part + table.num_parts; ++part) {
       const int64_t server = layout.part_servers[static_cast<size_t>(part)];
       int64_t& size = places->server_sizes[static_cast<size_t>(server)];
@@ -55,6 +56,7 @@ Status PlacePackedRows(const PackedLayout& layout, Span<const int64_t> part_size
                                " must be a number of rows of ", layout.dims[t], " values");
       }
       table.num_rows += part_sizes[part];
+      table.is_whole &= server == first_server;
       places->parts.push_back(place);
     }
     places->tables.push_back(table);
@@ -96,9 +98,8 @@ Status ContiguousTables<T>::Gather(const PackedPlaces& places, Span<const T* con
   copies_.resize(places.tables.size());
   for (size_t t = 0; t < places.tables.size(); ++t) {
     const PackedPlaces::Table& table = places.tables[t];
-    if (table.num_parts == 1) {
-      const PackedPlaces::Part& part = places.parts[static_cast<size_t>(table.first_part)];
-      tables_.push_back(servers[part.server] + part.offset);
+    if (table.is_whole) {
+      tables_.push_back(WholeTable(places, table, servers));
       continue;
     }
     FE_RETURN_IF_ERROR(copies_[t].Allocate(table.num_values));

@@ -38,6 +38,7 @@ struct PackedPlaces {
   struct Table {
     int64_t first_part, num_parts;
     int64_t num_rows, num_values;
+    bool is_whole;  // one server has all parts, so that the rows of the table have no gaps
   };
   std::vector<Part> parts;
   std::vector<Table> tables;
@@ -48,6 +49,14 @@ struct PackedPlaces {
 Status PlacePackedRows(const PackedLayout& layout, Span<const int64_t> part_sizes,
                        PackedPlaces* places);
 
+// Where the rows of a whole table begin in the servers' vectors.
+template <typename T>
+T* WholeTable(const PackedPlaces& places, const PackedPlaces::Table& table,
+              Span<T* const> servers) {
+  const PackedPlaces::Part& first = places.parts[static_cast<size_t>(table.first_part)];
+  return servers[first.server] + first.offset;
+}
+
 // The servers' vectors must have the sizes of `places`.
 Status CheckPackedSizes(const PackedPlaces& places, Span<const int64_t> sizes);
 
@@ -57,7 +66,7 @@ void UnpackTable(const PackedPlaces& places, int64_t t, Span<const T* const> ser
 template <typename T>
 void PackTable(const PackedPlaces& places, int64_t t, const T* rows, Span<T* const> servers);
 
-// The rows of tables without gaps: those of one part where they are, the others in copies.
+// The rows of tables without gaps: those of one server where they are, the others in copies.
 template <typename T>
 class ContiguousTables {
  public:

@@ -149,10 +149,10 @@ namespace {
 // Where the keys and counts of parts go: in the message of a server, part after part.
 class MessageWriter {
  public:
-  Status Start(const RemoteKeysPlan& plan, int64_t num_servers) {
+  Status Start(const RemoteKeysPlan& plan, int64_t num_servers, bool has_counts) {
     counts_.resize(static_cast<size_t>(num_servers));
     num_written_.resize(static_cast<size_t>(num_servers), 0);
-    for (size_t s = 0; s < counts_.size(); ++s) {
+    for (size_t s = 0; has_counts && s < counts_.size(); ++s) {
       const std::vector<int64_t>& sizes = plan.server_part_sizes[s];
       FE_RETURN_IF_ERROR(
           counts_[s].Allocate(std::accumulate(sizes.begin(), sizes.end(), int64_t{0})));
@@ -172,34 +172,39 @@ class MessageWriter {
   std::vector<int64_t> num_written_;
 };
 
-}  // namespace
-
-Status RunRemoteKeys(const RemoteKeysPlan& plan, const RemoteTables& tables, int64_t step,
-                     bool has_counts, Span<const Span<int64_t>> messages) {
-  MessageWriter writer;
-  FE_RETURN_IF_ERROR(writer.Start(plan, tables.num_servers));
-  std::vector<int64_t> places;  // of each part
-  for (size_t p = 0; p < plan.part_sizes.size(); ++p) {
-    places.push_back(writer.Next(tables.part_servers[p], plan.part_sizes[p]));
-  }
-  const std::vector<TableParts> all_parts = PartsOf(tables);
-  for (const TableParts& parts : all_parts) {
+// `places` are those of each part in its server's keys.
+void WriteCounts(const RemoteKeysPlan& plan, const RemoteTables& tables,
+                 const std::vector<int64_t>& places, MessageWriter* writer) {
+  for (const TableParts& parts : PartsOf(tables)) {
     const TableKeys& keys = plan.keys.tables[static_cast<size_t>(parts.table)];
     const Span<const int32_t> permutation =
         plan.permutations[static_cast<size_t>(parts.table)].span();
     for (int64_t i = 0; i < keys.unique.num_unique; ++i) {
       const size_t part = static_cast<size_t>(parts.first + permutation[2 * i]);
-      writer.counts(tables.part_servers[part])[places[part] + permutation[2 * i + 1]] =
+      writer->counts(tables.part_servers[part])[places[part] + permutation[2 * i + 1]] =
           keys.counts.span()[i];
     }
   }
+}
+
+}  // namespace
+
+Status RunRemoteKeys(const RemoteKeysPlan& plan, const RemoteTables& tables, int64_t step,
+                     bool has_counts, Span<const Span<int64_t>> messages) {
+  MessageWriter writer;
+  FE_RETURN_IF_ERROR(writer.Start(plan, tables.num_servers, has_counts));
+  std::vector<int64_t> places;  // of each part
+  for (size_t p = 0; p < plan.part_sizes.size(); ++p) {
+    places.push_back(writer.Next(tables.part_servers[p], plan.part_sizes[p]));
+  }
+  if (has_counts) WriteCounts(plan, tables, places, &writer);
   std::vector<Span<int64_t>> keys_of_servers;
   for (int64_t s = 0; s < messages.size; ++s) {
     const MessageHeader header = {step, AsSpan(plan.server_part_sizes[static_cast<size_t>(s)]),
                                   has_counts};
     keys_of_servers.push_back(WriteMessage(header, writer.counts(s).span(), messages[s]));
   }
-  for (const TableParts& parts : all_parts) {
+  for (const TableParts& parts : PartsOf(tables)) {
     std::vector<Span<int64_t>> of_parts;
     for (int64_t p = 0; p < parts.rows.size; ++p) {
       const size_t part = static_cast<size_t>(parts.first + p);
