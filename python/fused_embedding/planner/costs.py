@@ -15,7 +15,8 @@ _KEY_BYTES = 12  # a key and its count in a message
 class Costs:
     """What parts of a step cost a server.
 
-    `fused-embedding calibrate` measures them; the defaults are of two cores of an Intel Xeon.
+    `fused-embedding calibrate` measures them. The defaults are rough: no machine was measured for
+    them.
 
     Attributes:
         key_seconds: CPU of a key: probe of the lookup and probe of the update.
