@@ -13,9 +13,7 @@ latency, so that fewer messages gain more in a network than they do here. Writes
 """
 
 import collections
-import contextlib
 import os
-import pathlib
 import time
 from typing import Any
 
@@ -56,7 +54,7 @@ def main(_: list[str]) -> None:
         steps = {name: system.step for name, system in systems.items()}
 
         def clock() -> np.ndarray:
-            servers = sum(_cpu_ns(server.pid) for server in running.processes)
+            servers = int(1e9 * sum(running.cpu_seconds()))
             return np.array([time.process_time_ns(), servers, time.perf_counter_ns()])
 
         samples = timing.alternate(steps, _ROUNDS.value, _BLOCK.value, clock=clock)
@@ -70,15 +68,6 @@ def main(_: list[str]) -> None:
     axes |= {"dim": _DIM.value, "servers": _SERVERS.value, "rounds": _ROUNDS.value}
     record = results.record_of("benchmarks.distributed.parameter_servers", axes, [cell])
     results.write(record, f"parameter_servers-{_COLUMNS.value}", _OUTPUT.value)
-
-
-def _cpu_ns(pid: int) -> int:
-    """CPU time of all threads of a process, in nanoseconds."""
-    total = 0
-    for stat in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that ended
-            total += int(stat.read_text().split()[0])
-    return total
 
 
 class _System:
