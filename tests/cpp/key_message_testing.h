@@ -10,8 +10,9 @@
 
 namespace fused_embedding {
 
-constexpr int64_t kFormat = 0x46456B6579730001;  // "FEkeys", version 1
-constexpr int64_t kFormatWithCounts = kFormat | 0x100;
+// "FEkeys", bytes of a count, bytes of a key, version 2.
+constexpr int64_t kFormat = 0x46456B6579730402;
+constexpr int64_t kFormatWithCounts = 0x46456B6579731402;
 
 // The content of a message, as vectors.
 struct Message {
@@ -27,19 +28,19 @@ struct Message {
 };
 
 inline Array<int64_t> Write(const Message& message) {
-  Ints num_keys, all;
+  KeyMessage written;
+  written.step = message.step;
+  written.has_counts = message.has_counts;
+  Ints all;
   for (const Ints& keys : message.keys) {
-    num_keys.push_back(static_cast<int64_t>(keys.size()));
+    written.num_keys.push_back(static_cast<int64_t>(keys.size()));
     all.insert(all.end(), keys.begin(), keys.end());
   }
-  const int64_t num_parts = static_cast<int64_t>(num_keys.size());
-  const int64_t total = static_cast<int64_t>(all.size());
-  Array<int64_t> words(NumMessageWords(num_parts, total, message.has_counts), -7);
-  const Array<int32_t> counts = Array<int32_t>::Of(message.counts);
-  const Span<int64_t> keys = WriteMessage({message.step, AsSpan(num_keys), message.has_counts},
-                                          counts.view(), words.span());
-  EXPECT_EQ(keys.size, total);
-  std::copy(all.begin(), all.end(), keys.begin());
+  EXPECT_TRUE(written.Allocate().ok());
+  std::copy(all.begin(), all.end(), written.keys.span().begin());
+  std::copy(message.counts.begin(), message.counts.end(), written.counts.span().begin());
+  Array<int64_t> words(NumMessageWords(written), -7);
+  WriteMessage(written, words.span());
   return words;
 }
 

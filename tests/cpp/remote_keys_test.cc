@@ -70,21 +70,18 @@ Asked Ask(const KeysCase& in, const CpuExec& exec) {
   keys_in.positions = AsSpan(std::as_const(spans));
   keys_in.num_tables = in.tables.num_tables();
   Asked asked;
-  RemoteKeysPlan plan;
-  asked.status = PlanRemoteKeys(exec, keys_in, in.tables, &plan);
+  RemoteKeys found;
+  asked.status = FindRemoteKeys(exec, keys_in, in.tables, in.ids_are_keys, &found);
   if (!asked.status.ok()) return asked;
-  std::vector<Array<int64_t>> messages;
-  std::vector<Span<int64_t>> words;
-  for (int64_t s = 0; s < in.tables.num_servers; ++s) {
-    messages.emplace_back(plan.num_words(s, in.ids_are_keys), -77);
-    words.push_back(messages.back().span());
+  for (KeyMessage& message : found.messages) {
+    message.step = kStep;
+    Array<int64_t> words(NumMessageWords(message), -77);
+    WriteMessage(message, words.span());
+    asked.messages.push_back(words.values());
   }
-  asked.status =
-      RunRemoteKeys(plan, in.tables, kStep, in.ids_are_keys, AsSpan(std::as_const(words)));
-  for (const Array<int64_t>& message : messages) asked.messages.push_back(message.values());
   for (const Array<int32_t>& of_column : positions) asked.positions.push_back(of_column.values());
-  asked.part_sizes = plan.part_sizes;
-  asked.default_positions = plan.keys.default_positions;
+  asked.part_sizes = found.part_sizes;
+  asked.default_positions = found.keys.default_positions;
   return asked;
 }
 
@@ -255,8 +252,8 @@ TEST(RemoteKeys, TheExampleOfTheirHeader) {
   ASSERT_TRUE(IsOk(CheckRemoteTables(in.tables)));
   const Asked asked = Ask(in, SerialExec());
   ASSERT_TRUE(IsOk(asked.status));
-  EXPECT_EQ(asked.messages,
-            (std::vector<Ints>{{kFormat, kStep, 1, 2, 1, 2}, {kFormat, kStep, 1, 1, 3}}));
+  EXPECT_EQ(asked.messages, (std::vector<Ints>{{kFormat, kStep, 1, 2, 1 + (int64_t{2} << 32)},
+                                               {kFormat, kStep, 1, 1, 3}}));
   EXPECT_EQ(asked.positions, (std::vector<std::vector<int32_t>>{{2, 0, 2, 1}}));
   EXPECT_EQ(asked.part_sizes, (Ints{2, 1}));
 }

@@ -1,7 +1,5 @@
 """Valid calls of the ops of a lookup in tables of other tasks, and what their results must be."""
 
-import itertools
-
 import numpy as np
 import tensorflow as tf
 
@@ -163,16 +161,9 @@ def make_rows(kind):
 
 def keys_in(args, num_tables):
     """The keys of each table in a message that must be right."""
-    words, is_keyed = args["message"].tolist(), "insert" in args
-    ends = np.cumsum([3 + num_tables, *words[3 : 3 + num_tables]]).tolist()
-    keys = [words[first:end] for first, end in itertools.pairwise(ends)]
-    counts = np.array(words[ends[-1] :], np.int64).view(np.int32).tolist()[: sum(map(len, keys))]
-    # All counts as those of the first table: they follow each other.
-    of_tables = [counts, *([] for _ in keys[1:])]
-    want = oracle.key_message.words(words[1], keys, of_tables if is_keyed else None)
-    assert want[: ends[-1]] == words[: ends[-1]]
-    assert len(want) == len(words)
-    assert min(counts, default=0) >= 0
+    keys, counts = oracle.key_message.read(args["message"].tolist())
+    assert len(keys) == num_tables
+    assert len(counts) == (sum(map(len, keys)) if "insert" in args else 0)
     return keys
 
 

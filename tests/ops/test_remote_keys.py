@@ -9,19 +9,19 @@ import remote_stages
 from checking import VALUE_DTYPES, dtype_name
 from group_stages import Column
 from keyed_tables import lists
-from oracle.key_message import HAS_COUNTS, MAGIC, VERSION
+from oracle.key_message import format_word, packed
 from remote_stages import Layout
 from stages import INT64_MAX, INT64_MIN, SHAPE_ERROR
 
 InvalidArgumentError = tf.errors.InvalidArgumentError
 IN_TWO = Layout(["mod"], [[4, 4]], [[0, 1]], 2)
 ONE = [Column(0, [7, 2, 7, 4], [0, 1, 1, 2], 3)]
-FORMAT, WITH_COUNTS = MAGIC + VERSION, MAGIC + HAS_COUNTS + VERSION
+FORMAT, WITH_COUNTS = format_word(), format_word(count_bytes=1)
 
 
 def test_the_example_of_remote_keys_h():
     got = remote_stages.ask(ONE, IN_TWO)
-    assert lists(got.messages) == [[FORMAT, -1, 1, 2, 1, 2], [FORMAT, -1, 1, 1, 3]]
+    assert lists(got.messages) == [[FORMAT, -1, 1, 2, *packed([1, 2], 4)], [FORMAT, -1, 1, 1, 3]]
     assert got.part_sizes.numpy().tolist() == [2, 1]
     assert lists(got.positions) == [[2, 0, 2, 1]]
     assert got.default_positions.numpy().tolist() == [-1]
@@ -31,12 +31,21 @@ def test_the_example_of_key_message_h():
     layout = Layout(["hash", "mod_ev"], [[0], [0]], [[0], [0]], 1, is_keyed=True)
     columns = [Column(0, [7, 3, 3], [0, 0, 1], 2), Column(1, [9] * 5, [0, 1, 1, 0, 0], 2)]
     [message] = remote_stages.ask(columns, layout, step=4).messages
-    assert message.numpy().tolist() == [WITH_COUNTS, 4, 2, 2, 1, 7, 3, 9, 1 + (2 << 32), 5]
+    assert message.numpy().tolist() == [
+        WITH_COUNTS,
+        4,
+        2,
+        2,
+        1,
+        7 + (3 << 32),
+        9,
+        1 + (2 << 8) + (5 << 16),
+    ]
 
 
 def test_words_of_the_magic_are_readable():
-    assert FORMAT.to_bytes(8, "big") == b"FEkeys\0\x01"
-    assert WITH_COUNTS.to_bytes(8, "big") == b"FEkeys\x01\x01"
+    assert FORMAT.to_bytes(8, "big") == b"FEkeys\x04\x02"
+    assert WITH_COUNTS.to_bytes(8, "big") == b"FEkeys\x14\x02"
 
 
 def assert_is_what_the_oracle_asks(got, columns, layout, step=-1):
@@ -75,7 +84,10 @@ def test_rows_without_ids_ask_for_row_0_of_ordinary_tables_alone():
     columns = [Column(0, [], [], 2), Column(1, [3], [0], 2, default_id=2), Column(2, [], [], 0)]
     layout = Layout(["mod"] * 3, [[2, 2]] * 3, [[0, 1], [1, 0], [0, 0]], 2)
     got = remote_stages.ask(columns, layout)
-    assert lists(got.messages) == [[FORMAT, -1, 4, 1, 1, 0, 0, 0, 1], [FORMAT, -1, 2, 0, 1, 1]]
+    assert lists(got.messages) == [
+        [FORMAT, -1, 4, 1, 1, 0, 0, *packed([0, 1], 4)],
+        [FORMAT, -1, 2, 0, 1, 1],
+    ]
     assert got.default_positions.numpy().tolist() == [-2, 0, -1]
     keyed = layout._replace(strategies=["mod_ev"] * 3, is_keyed=True)
     got = remote_stages.ask(columns, keyed)
@@ -100,7 +112,8 @@ def test_every_key_is_legal_without_pruning():
     columns = [Column(0, ids, range(5), 5)]
     got = remote_stages.ask(columns, layout, prune=False)
     even, odd = [INT64_MIN, 0], [-1, INT64_MAX]
-    want = [WITH_COUNTS, -1, 2, 2, 2, *even, *odd, 1 + (1 << 32), 2 + (1 << 32)]
+    wide = format_word(key_bytes=8, count_bytes=1)
+    want = [wide, -1, 2, 2, 2, *even, *odd, *packed([1, 1, 2, 1], 1)]
     assert got.messages[0].numpy().tolist() == want
     assert lists(got.positions) == [[0, 2, 1, 3, 2]]
 
@@ -120,7 +133,7 @@ def test_no_ids_and_servers_without_parts():
 def test_a_table_without_columns_is_asked_for_nothing():
     layout = Layout(["div"] * 2, [[3], [8]], [[0], [0]], 1)
     [message] = remote_stages.ask([ONE[0]._replace(table=1)], layout).messages
-    assert message.numpy().tolist() == [FORMAT, -1, 2, 0, 3, 7, 2, 4]
+    assert message.numpy().tolist() == [FORMAT, -1, 2, 0, 3, *packed([7, 2, 4], 4)]
 
 
 @pytest.mark.parametrize("strategy", ["div", "mod", "mod_ev", "hash"])

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import fused_embedding as fe
 import group_stages
+import oracle.key_message
 import remote_stages
 from checking import VALUE_DTYPES, assert_close, assert_rounded_once, assert_same_bits, dtype_name
 from group_stages import Column
@@ -212,9 +213,11 @@ def test_many_ids_and_threads_give_the_same():
 
 def keys_of(asked, sizes):
     """The ids of both tables of the test above, part after part."""
-    first, second = (message.numpy()[5:] for message in asked.messages)
-    even, odd = first[: sizes[0]], second[: sizes[1]]
-    return [*(2 * even), *(2 * odd + 1)], [*second[sizes[1] :], *(20 + first[sizes[0] :])]
+    messages = [oracle.key_message.read(message.numpy().tolist()) for message in asked.messages]
+    [[even, in_second], _], [[odd, in_first], _] = messages
+    assert [len(even), len(odd), len(in_first), len(in_second)] == list(sizes)
+    both = [*(2 * key for key in even), *(2 * key + 1 for key in odd)]
+    return both, [*in_first, *(20 + key for key in in_second)]
 
 
 # --- Errors ---

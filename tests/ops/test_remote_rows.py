@@ -120,7 +120,9 @@ def test_a_variable_of_another_dtype():
 
 def test_a_message_with_counts_is_refused(kind):
     message = message_of([[3, 0], [2]], [[1, 1], [1]])
-    with pytest.raises(InvalidArgumentError, match=f"has format 257, .* reads 1.*{SAME_VERSION}"):
+    with pytest.raises(
+        InvalidArgumentError, match=f"has counts of keys, .* need none.*{SAME_VERSION}"
+    ):
         remote_stages.rows_of_tensors([kind(t) for t in TABLES], message)
 
 
@@ -132,11 +134,14 @@ def test_a_scalar_message_is_refused(kind):
         remote_stages.rows_of_tensors([kind(t) for t in TABLES], np.int64(1))
 
 
-RIGHT = message_of([[1, 2], [0]], [[1, 3], [2]])  # [format, step, 2, 2, 1, 1, 2, 0, 1 + 3 << 32, 2]
+# [format, step, 2, 2, 1, 2**40, 2, 0, counts 1, 300 and 2 of two bytes each]
+RIGHT = message_of([[2**40, 2], [0]], [[1, 300], [2]])
+# The same with keys and counts of four bytes, two a word.
+SHORT_KEYS = message_of([[1, 2], [0]], [[1, 70_000], [2]])
 
 
-def changed(at, word):
-    message = RIGHT.copy()
+def changed(at, word, of=RIGHT):
+    message = of.copy()
     message[at] = word
     return message
 
@@ -145,22 +150,29 @@ def changed(at, word):
     ("message", "error"),
     [
         (changed(0, 0), "message does not start as one of keys does"),
-        (changed(0, RIGHT[0] + 1), "has format 258, but this op reads 257"),
-        (message_of([[1, 2], [0]]), "has format 1, but this op reads 257"),
+        (changed(0, RIGHT[0] + 1), "has format 3, but this op reads 2"),
+        (changed(0, RIGHT[0] - 1), "has format 1, but this op reads 2"),
+        (changed(0, RIGHT[0] - 0x100), "has keys of 7 bytes and counts of 2"),
+        (changed(0, RIGHT[0] + 0x1000), "has keys of 8 bytes and counts of 3"),
+        (changed(0, RIGHT[0] + 0x2000), "has 9 words, but 3 keys of 2 tables take 10"),
+        (
+            message_of([[2**40, 2], [0]]),
+            "has no counts of keys, but the tables of this op need them",
+        ),
         (message_of([[1, 2, 3]], [[1, 3, 4]]), "message is for 1 tables, but the op has 2"),
         (changed(2, -1), "message is for -1 tables"),
-        (changed(3, -1), "message of 10 words has -1 keys of one table"),
+        (changed(3, -1), "message of 9 words has -1 keys of one table"),
         (changed(4, -1), "has -1 keys of one table"),
         (changed(3, INT64_MAX), f"has {INT64_MAX} keys of one table"),
-        (changed(4, 9), "has 9 keys of one table"),
-        (changed(4, 2), "has 10 words, but 4 keys of 2 tables take 11"),
-        (changed(4, 0), "has 10 words, but 2 keys of 2 tables take 8"),
-        (changed(8, -1), "message counts a key -1 times"),
-        (changed(8, -(1 << 62)), "message counts a key -1073741824 times"),
-        (np.append(RIGHT, 0), "has 11 words, but 3 keys of 2 tables take 10"),
+        (changed(4, 19), "has 19 keys of one table"),
+        (changed(4, 2), "has 9 words, but 4 keys of 2 tables take 10"),
+        (changed(4, 0), "has 9 words, but 2 keys of 2 tables take 8"),
+        (changed(7, -1, SHORT_KEYS), "message counts a key -1 times"),
+        (changed(7, -(1 << 62), SHORT_KEYS), "message counts a key -1073741824 times"),
+        (np.append(RIGHT, 0), "has 10 words, but 3 keys of 2 tables take 9"),
         (RIGHT[:0], "message has 0 words, but one for 2 tables has at least 5"),
         (RIGHT[:4], "message has 4 words"),
-        *((RIGHT[:n], f"message (has|of) {n} words") for n in range(5, 10)),
+        *((RIGHT[:n], f"message (has|of) {n} words") for n in range(5, 9)),
     ],
 )
 def test_a_damaged_message_changes_nothing(message, error):

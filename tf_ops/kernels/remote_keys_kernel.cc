@@ -39,20 +39,19 @@ class RemoteKeysOp final : public tensorflow::OpKernel {
       in.columns[c].ids_are_keys = ids_are_keys_;
       in.columns[c].table_rows = table_rows_[static_cast<size_t>(attrs_.table_of_column[c])];
     }
-    RemoteKeysPlan plan;
-    OP_REQUIRES_OK(ctx, FindKeys(ctx, in, &plan));
-    std::vector<Span<int64_t>> messages;
-    for (int s = 0; s < static_cast<int>(tables_.num_servers); ++s) {
+    RemoteKeys found;
+    OP_REQUIRES_OK(ctx, FindKeys(ctx, in, &found));
+    for (size_t s = 0; s < found.messages.size(); ++s) {
+      found.messages[s].step = step;
       Tensor* message = nullptr;
-      OP_REQUIRES_OK(ctx, AllocateOutput(ctx, s, {plan.num_words(s, ids_are_keys_)}, &message));
-      messages.push_back(OutputSpan<int64_t>(message));
+      OP_REQUIRES_OK(ctx, AllocateOutput(ctx, static_cast<int>(s),
+                                         {NumMessageWords(found.messages[s])}, &message));
+      WriteMessage(found.messages[s], OutputSpan<int64_t>(message));
     }
-    FE_REQUIRES_OK(
-        ctx, RunRemoteKeys(plan, tables_, step, ids_are_keys_, AsSpan(std::as_const(messages))));
   }
 
  private:
-  absl::Status FindKeys(OpKernelContext* ctx, const GroupInput<T>& in, RemoteKeysPlan* plan) const {
+  absl::Status FindKeys(OpKernelContext* ctx, const GroupInput<T>& in, RemoteKeys* found) const {
     const int first_positions = static_cast<int>(tables_.num_servers) + 1;
     std::vector<Span<int32_t>> positions;
     for (size_t c = 0; c < in.columns.size(); ++c) {
@@ -66,10 +65,11 @@ class RemoteKeysOp final : public tensorflow::OpKernel {
     keys_in.table_of_column = AsSpan(attrs_.table_of_column);
     keys_in.positions = AsSpan(std::as_const(positions));
     keys_in.num_tables = tables_.num_tables();
-    TF_RETURN_IF_ERROR(ToTfStatus(PlanRemoteKeys(TfExec(ctx), keys_in, tables_, plan)));
-    TF_RETURN_IF_ERROR(CopyToOutput(ctx, first_positions - 1, plan->part_sizes));
+    TF_RETURN_IF_ERROR(
+        ToTfStatus(FindRemoteKeys(TfExec(ctx), keys_in, tables_, ids_are_keys_, found)));
+    TF_RETURN_IF_ERROR(CopyToOutput(ctx, first_positions - 1, found->part_sizes));
     return CopyToOutput(ctx, first_positions + static_cast<int>(attrs_.num_columns()),
-                        plan->keys.default_positions);
+                        found->keys.default_positions);
   }
 
   template <typename Number>

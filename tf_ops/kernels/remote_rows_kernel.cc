@@ -55,7 +55,7 @@ class RemoteRowsOp : public tensorflow::OpKernel {
     TF_RETURN_IF_ERROR(AllocateOutput(ctx, 0, {num_bytes / DataTypeSize(dtype_)}, &rows));
     TF_RETURN_IF_ERROR(AllocateOutput(ctx, 1, {num_tables()}, &part_sizes));
     found->rows = static_cast<char*>(rows->data());
-    std::copy_n(found->message.header.num_keys.begin(), num_tables(),
+    std::copy_n(found->message.num_keys.begin(), num_tables(),
                 OutputSpan<int64_t>(part_sizes).begin());
     for (int t = 0; t < num_tables(); ++t) {
       const Span<const int64_t> keys = found->parts[static_cast<size_t>(t)].keys;
@@ -146,7 +146,7 @@ class TableRemoteRowsOp final : public RemoteRowsOp {
       TableLookup lookup;
       lookup.table = resource.table();
       lookup.insert = inserts_[static_cast<size_t>(t)] && !resource.is_frozen();
-      lookup.in = {part.keys, part.counts, found.message.header.step};
+      lookup.in = {part.keys, part.counts, found.message.step};
       lookup.out.values = found.rows + part.first_byte;
       lookup.out.handles = OutputSpan<int64_t>(handles).data;
       lookups.push_back(lookup);

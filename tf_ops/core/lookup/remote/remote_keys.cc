@@ -78,6 +78,49 @@ void Renumber(const GroupKeysInput<T>& in, int64_t table, const std::vector<int3
   }
 }
 
+// Makes the message of each server, and returns where in it the keys of each part begin.
+Status StartMessages(const RemoteTables& tables, bool has_counts, RemoteKeys* found,
+                     std::vector<int64_t>* first_keys) {
+  found->messages.resize(static_cast<size_t>(tables.num_servers));
+  std::vector<int64_t> num_keys(found->messages.size(), 0);
+  for (size_t p = 0; p < found->part_sizes.size(); ++p) {
+    const size_t server = static_cast<size_t>(tables.part_servers[p]);
+    first_keys->push_back(num_keys[server]);
+    num_keys[server] += found->part_sizes[p];
+    found->messages[server].num_keys.push_back(found->part_sizes[p]);
+  }
+  for (KeyMessage& message : found->messages) {
+    message.has_counts = has_counts;
+    FE_RETURN_IF_ERROR(message.Allocate());
+  }
+  return Status();
+}
+
+// `permutations` are those of each table, as PlanPartition has them.
+Status FillMessages(const RemoteTables& tables, const std::vector<Buffer<int32_t>>& permutations,
+                    bool has_counts, RemoteKeys* found) {
+  std::vector<int64_t> first_keys;
+  FE_RETURN_IF_ERROR(StartMessages(tables, has_counts, found, &first_keys));
+  for (const TableParts& parts : PartsOf(tables)) {
+    const TableKeys& keys = found->keys.tables[static_cast<size_t>(parts.table)];
+    const Span<const int32_t> permutation = permutations[static_cast<size_t>(parts.table)].span();
+    std::vector<Span<int64_t>> keys_of_parts;
+    std::vector<int32_t*> counts_of_parts;
+    for (int64_t p = 0; p < parts.rows.size; ++p) {
+      const size_t part = static_cast<size_t>(parts.first + p);
+      KeyMessage& message = found->messages[static_cast<size_t>(tables.part_servers[part])];
+      keys_of_parts.push_back({message.keys.data() + first_keys[part], found->part_sizes[part]});
+      if (has_counts) counts_of_parts.push_back(message.counts.data() + first_keys[part]);
+    }
+    RunPartition(parts.input(keys.keys()), permutation, AsSpan(std::as_const(keys_of_parts)));
+    for (int64_t i = 0; has_counts && i < keys.unique.num_unique; ++i) {
+      counts_of_parts[static_cast<size_t>(permutation[2 * i])][permutation[2 * i + 1]] =
+          keys.counts.span()[i];
+    }
+  }
+  return Status();
+}
+
 }  // namespace
 
 Status CheckRemoteTables(const RemoteTables& tables) {
@@ -113,114 +156,28 @@ std::vector<int64_t> RowsOfTables(const RemoteTables& tables) {
   return rows;
 }
 
-int64_t RemoteKeysPlan::num_words(int64_t server, bool has_counts) const {
-  const std::vector<int64_t>& sizes = server_part_sizes[static_cast<size_t>(server)];
-  const int64_t num_keys = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
-  return NumMessageWords(static_cast<int64_t>(sizes.size()), num_keys, has_counts);
-}
-
 template <typename T>
-Status PlanRemoteKeys(const CpuExec& exec, const GroupKeysInput<T>& in, const RemoteTables& tables,
-                      RemoteKeysPlan* plan) {
-  FE_RETURN_IF_ERROR(FindGroupKeys(exec, in, &plan->keys));
-  plan->part_sizes.resize(tables.part_rows.size());
-  plan->permutations.resize(tables.num_parts.size());
-  plan->server_part_sizes.resize(static_cast<size_t>(tables.num_servers));
+Status FindRemoteKeys(const CpuExec& exec, const GroupKeysInput<T>& in, const RemoteTables& tables,
+                      bool has_counts, RemoteKeys* found) {
+  FE_RETURN_IF_ERROR(FindGroupKeys(exec, in, &found->keys));
+  found->part_sizes.resize(tables.part_rows.size());
+  std::vector<Buffer<int32_t>> permutations(tables.num_parts.size());
   for (const TableParts& parts : PartsOf(tables)) {
-    const Span<const int64_t> keys = plan->keys.tables[static_cast<size_t>(parts.table)].keys();
-    Buffer<int32_t>& permutation = plan->permutations[static_cast<size_t>(parts.table)];
-    FE_RETURN_IF_ERROR(permutation.Allocate(2 * keys.size));
-    const Span<int64_t> sizes = {plan->part_sizes.data() + parts.first, parts.rows.size};
-    const Status status = PlanPartition(parts.input(keys), permutation.span(), sizes);
-    if (!status.ok()) return InColumnOf(in, parts, status);
-    if (sizes.size > 1) {
-      Renumber(in, parts.table, NumbersByPart(permutation.span(), sizes), &plan->keys);
-    }
-    for (int64_t p = 0; p < sizes.size; ++p) {
-      const int64_t server = tables.part_servers[static_cast<size_t>(parts.first + p)];
-      plan->server_part_sizes[static_cast<size_t>(server)].push_back(sizes[p]);
-    }
-  }
-  return Status();
-}
-
-namespace {
-
-// Where the keys and counts of parts go: in the message of a server, part after part.
-class MessageWriter {
- public:
-  Status Start(const RemoteKeysPlan& plan, int64_t num_servers, bool has_counts) {
-    counts_.resize(static_cast<size_t>(num_servers));
-    num_written_.resize(static_cast<size_t>(num_servers), 0);
-    for (size_t s = 0; has_counts && s < counts_.size(); ++s) {
-      const std::vector<int64_t>& sizes = plan.server_part_sizes[s];
-      FE_RETURN_IF_ERROR(
-          counts_[s].Allocate(std::accumulate(sizes.begin(), sizes.end(), int64_t{0})));
-    }
-    return Status();
-  }
-
-  // The place of the next part of a server in its keys.
-  int64_t Next(int64_t server, int64_t size) {
-    return std::exchange(num_written_[static_cast<size_t>(server)],
-                         num_written_[static_cast<size_t>(server)] + size);
-  }
-  Buffer<int32_t>& counts(int64_t server) { return counts_[static_cast<size_t>(server)]; }
-
- private:
-  std::vector<Buffer<int32_t>> counts_;
-  std::vector<int64_t> num_written_;
-};
-
-// `places` are those of each part in its server's keys.
-void WriteCounts(const RemoteKeysPlan& plan, const RemoteTables& tables,
-                 const std::vector<int64_t>& places, MessageWriter* writer) {
-  for (const TableParts& parts : PartsOf(tables)) {
-    const TableKeys& keys = plan.keys.tables[static_cast<size_t>(parts.table)];
-    const Span<const int32_t> permutation =
-        plan.permutations[static_cast<size_t>(parts.table)].span();
-    for (int64_t i = 0; i < keys.unique.num_unique; ++i) {
-      const size_t part = static_cast<size_t>(parts.first + permutation[2 * i]);
-      writer->counts(tables.part_servers[part])[places[part] + permutation[2 * i + 1]] =
-          keys.counts.span()[i];
-    }
-  }
-}
-
-}  // namespace
-
-Status RunRemoteKeys(const RemoteKeysPlan& plan, const RemoteTables& tables, int64_t step,
-                     bool has_counts, Span<const Span<int64_t>> messages) {
-  MessageWriter writer;
-  FE_RETURN_IF_ERROR(writer.Start(plan, tables.num_servers, has_counts));
-  std::vector<int64_t> places;  // of each part
-  for (size_t p = 0; p < plan.part_sizes.size(); ++p) {
-    places.push_back(writer.Next(tables.part_servers[p], plan.part_sizes[p]));
-  }
-  if (has_counts) WriteCounts(plan, tables, places, &writer);
-  std::vector<Span<int64_t>> keys_of_servers;
-  for (int64_t s = 0; s < messages.size; ++s) {
-    const MessageHeader header = {step, AsSpan(plan.server_part_sizes[static_cast<size_t>(s)]),
-                                  has_counts};
-    keys_of_servers.push_back(WriteMessage(header, writer.counts(s).span(), messages[s]));
-  }
-  for (const TableParts& parts : PartsOf(tables)) {
-    std::vector<Span<int64_t>> of_parts;
-    for (int64_t p = 0; p < parts.rows.size; ++p) {
-      const size_t part = static_cast<size_t>(parts.first + p);
-      const size_t server = static_cast<size_t>(tables.part_servers[part]);
-      of_parts.push_back({keys_of_servers[server].data + places[part], plan.part_sizes[part]});
-    }
     const size_t table = static_cast<size_t>(parts.table);
-    RunPartition(parts.input(plan.keys.tables[table].keys()), plan.permutations[table].span(),
-                 AsSpan(std::as_const(of_parts)));
+    const Span<const int64_t> keys = found->keys.tables[table].keys();
+    FE_RETURN_IF_ERROR(permutations[table].Allocate(2 * keys.size));
+    const Span<int32_t> permutation = permutations[table].span();
+    const Span<int64_t> sizes = {found->part_sizes.data() + parts.first, parts.rows.size};
+    const Status status = PlanPartition(parts.input(keys), permutation, sizes);
+    if (!status.ok()) return InColumnOf(in, parts, status);
+    if (sizes.size > 1) Renumber(in, parts.table, NumbersByPart(permutation, sizes), &found->keys);
   }
-  return Status();
+  return FillMessages(tables, permutations, has_counts, found);
 }
 
 #define FE_INSTANTIATE(T)                                                                       \
-  template Status PlanRemoteKeys(const CpuExec&, const GroupKeysInput<T>&, const RemoteTables&, \
-                                 RemoteKeysPlan*);
+  template Status FindRemoteKeys(const CpuExec&, const GroupKeysInput<T>&, const RemoteTables&, \
+                                 bool, RemoteKeys*);
 FE_FOR_EACH_VALUE_TYPE(FE_INSTANTIATE)
 #undef FE_INSTANTIATE
 

@@ -36,25 +36,16 @@ Status CheckRemoteTables(const RemoteTables& tables);
 // The rows of each table; only for tables whose ids are row numbers.
 std::vector<int64_t> RowsOfTables(const RemoteTables& tables);
 
-struct RemoteKeysPlan {
+struct RemoteKeys {
   GroupKeys keys;
-  std::vector<Buffer<int32_t>> permutations;  // of each table, as PlanPartition has it
-  std::vector<int64_t> part_sizes;            // keys of each part
-  // Of each server, and of each of its parts.
-  std::vector<std::vector<int64_t>> server_part_sizes;
-
-  // The number of words of the message to a server.
-  int64_t num_words(int64_t server, bool has_counts) const;
+  std::vector<int64_t> part_sizes;   // keys of each part
+  std::vector<KeyMessage> messages;  // to each server
 };
 
 // Checks the columns, finds the keys and writes the positions, with -1 for a dropped pair.
 template <typename T>
-Status PlanRemoteKeys(const CpuExec& exec, const GroupKeysInput<T>& in, const RemoteTables& tables,
-                      RemoteKeysPlan* plan);
-
-// Writes a message to each server, of `num_words`.
-Status RunRemoteKeys(const RemoteKeysPlan& plan, const RemoteTables& tables, int64_t step,
-                     bool has_counts, Span<const Span<int64_t>> messages);
+Status FindRemoteKeys(const CpuExec& exec, const GroupKeysInput<T>& in, const RemoteTables& tables,
+                      bool has_counts, RemoteKeys* found);
 
 }  // namespace fused_embedding
 

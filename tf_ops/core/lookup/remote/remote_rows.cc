@@ -16,15 +16,15 @@ Status SplitMessage(const KeyMessage& message, Span<const int64_t> row_bytes,
   int64_t first = 0;
   *num_bytes = 0;
   for (int64_t t = 0; t < row_bytes.size; ++t) {
-    const int64_t size = message.header.num_keys[t];
-    MessagePart part = {{message.keys.data + first, size}, {}, *num_bytes};
-    if (message.header.has_counts) part.counts = {message.counts.span().data + first, size};
+    const int64_t size = message.num_keys[static_cast<size_t>(t)];
+    MessagePart part = {{message.keys.span().data + first, size}, {}, *num_bytes};
+    if (message.has_counts) part.counts = {message.counts.span().data + first, size};
     parts->push_back(part);
     first += size;
     int64_t bytes = 0;
     if (__builtin_mul_overflow(size, row_bytes[t], &bytes) ||
         __builtin_add_overflow(*num_bytes, bytes, num_bytes)) {
-      return InvalidArgument("rows of a message of ", message.keys.size,
+      return InvalidArgument("rows of a message of ", message.keys.size(),
                              " keys do not fit in memory");
     }
   }
