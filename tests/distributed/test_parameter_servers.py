@@ -277,9 +277,6 @@ def test_sharded_variables_train_under_parameter_server_strategy(addresses, tmp_
         "/job:ps/task:0",
         "/job:ps/task:1",
     ]
-    assert "'users' cannot be made in the scope of ParameterServerStrategy" in str(
-        trained["refusal"]
-    )
     losses, table = strategy_program.train_alone(tf.nn.safe_embedding_lookup_sparse)
     np.testing.assert_allclose(trained["losses"], losses, rtol=1e-5)
     np.testing.assert_allclose(trained["table"], table, rtol=1e-5, atol=1e-6)

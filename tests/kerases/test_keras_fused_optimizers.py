@@ -385,8 +385,9 @@ def test_under_a_strategy(keras):
     folder = pathlib.Path(__file__).parent
     done = processes.run_module("keras_replicas_program", keras.__name__, cwd=folder)
     last_line = processes.output_of(done).splitlines()[-1]
-    got, want = (np.float32(rows) for rows in json.loads(last_line))
+    got, want, table = (np.float32(rows) for rows in json.loads(last_line))
     assert_close(got, want, terms=TERMS)
+    assert_close(table, want, terms=TERMS)
     moved = np.any(got != 1, axis=1)
     assert moved.tolist() == [True, True, True, False, True]
 

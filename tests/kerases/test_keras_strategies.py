@@ -18,7 +18,9 @@ LABELS = np.linspace(-1, 1, len(IDS)).astype(np.float32)[:, None]
 STRATEGIES = {
     "mirrored": lambda: tf.distribute.MirroredStrategy(["/cpu:0"]),
     "workers": tf.distribute.MultiWorkerMirroredStrategy,
+    "none": tf.distribute.get_strategy,
 }
+SCOPES = ["mirrored", "workers"]
 
 
 def mirrored():
@@ -40,7 +42,7 @@ def initial(shape, dtype=None, **_):
 
 
 @EACH_KERAS
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", SCOPES)
 def test_ordinary_weights_train_as_stocks(keras, strategy):
     """Three layers in the same place of one model: stock's and ours stay equal."""
     with STRATEGIES[strategy]().scope():
@@ -64,30 +66,40 @@ def test_ordinary_weights_train_as_stocks(keras, strategy):
     assert_close(outside, model.predict_on_batch(IDS), terms=8)
 
 
-def table_model(keras, optimizer):
-    with mirrored().scope():
+def table_model(keras, optimizer, strategy="mirrored"):
+    with STRATEGIES[strategy]().scope():
         layer = fe.keras.fused_layers(keras).EmbeddingBag(output_dim=DIM)
         model = model_of(keras, layer)
         model.compile(optimizer(), "mse")
     layer.table.upsert(tf.range(NUM_ROWS), VALUES)
-    return model
+    return model, layer.table
 
 
 @EACH_KERAS
-@pytest.mark.parametrize("is_wrapped", [True, False], ids=["wrapped", "stock"])
-def test_a_table_is_not_trained_under_a_strategy(keras, is_wrapped):
-    def optimizer():
-        made = keras.optimizers.Adagrad(0.1)
-        return fe.keras.wrap(made) if is_wrapped else made
+def test_a_table_trains_under_mirrored_strategy_as_without(keras):
+    def rows(strategy):
+        model, table = table_model(keras, lambda: ours(keras).Adagrad(0.1), strategy)
+        model.fit(batches(), epochs=2, verbose=0)
+        return table.export().values.numpy()
 
-    model = table_model(keras, optimizer)
-    with pytest.raises(NotImplementedError, match="cannot be trained under MirroredStrategy"):
-        model.fit(batches(), verbose=0)
+    want = rows("none")
+    assert not np.allclose(want, VALUES)
+    assert_close(rows("mirrored"), want, terms=64)
+
+
+@EACH_KERAS
+def test_a_table_is_not_trained_by_workers_or_by_stocks_optimizer(keras):
+    wrapped, stock = lambda: ours(keras).Adagrad(0.1), lambda: keras.optimizers.Adagrad(0.1)
+    refused = {"workers": "cannot be trained under", "mirrored": "cannot train the Embedding"}
+    for strategy, optimizer in (("workers", wrapped), ("mirrored", stock)):
+        model, _ = table_model(keras, optimizer, strategy)
+        with pytest.raises(NotImplementedError, match=refused[strategy]):
+            model.fit(batches(), verbose=0)
 
 
 @EACH_KERAS
 def test_a_table_predicts_under_a_strategy(keras):
-    model = table_model(keras, lambda: keras.optimizers.SGD(0.1))
+    model, _ = table_model(keras, lambda: keras.optimizers.SGD(0.1))
     want = VALUES[IDS].mean(axis=1).sum(axis=1, keepdims=True)
     assert_close(model.predict(batches(), verbose=0), want, terms=16)
     loss = np.float32(model.evaluate(batches(), verbose=0))

@@ -20,7 +20,8 @@ from fused_embedding.variable.content import content_dtypes, export_whole, impor
 from fused_embedding.variable.embedding_variable import EmbeddingVariable
 from fused_embedding.variable.inference import inference_unless_trained
 from fused_embedding.variable.options import EmbeddingVariableOption, from_config, to_config
-from fused_embedding.variable.scope import get_embedding_variable
+from fused_embedding.variable.partitions import parts_of
+from fused_embedding.variable.scope import AnyEmbeddingVariable, get_embedding_variable
 
 
 def _as_array(tensor: tf.Tensor) -> np.ndarray:
@@ -46,14 +47,15 @@ def _size(name: str, value: Any) -> int:
     return int(value)
 
 
-def _load_table(table: EmbeddingVariable, store: Any, prefix: str) -> None:
+def _load_table(parts: list[EmbeddingVariable], store: Any, prefix: str) -> None:
     """Replaces the content of a table by that of a file."""
-    dtypes = content_dtypes(table)
+    dtypes = content_dtypes(parts[0])
     content = {name: _as_tensor(store[prefix + name], dtype) for name, dtype in dtypes.items()}
-    import_whole([table], content)
+    import_whole(parts, content)
     if tf.executing_eagerly():
         names = content["slot_names"].numpy().tolist()
-        note_loaded_slots(table, [name.decode() for name in names])
+        for part in parts:
+            note_loaded_slots(part, [name.decode() for name in names])
 
 
 class TableLayer:
@@ -151,13 +153,17 @@ class TableLayer:
             "trainable": self.trainable,
         }
 
-    def as_weight(self, table: EmbeddingVariable) -> Any:
+    def as_weight(self, table: AnyEmbeddingVariable) -> Any:
         """What Keras tracks: tf_keras the table itself, Keras 3 its own variables.
 
         Args:
             table: An EmbeddingVariable of this layer.
         """
-        return variable(table) if self._is_keras_3 else with_counted_shape(table)
+        if self._is_keras_3:
+            return variable(table)
+        for part in parts_of(table):
+            with_counted_shape(part)
+        return table
 
     def _new_table(self) -> Any:
         table = get_embedding_variable(
@@ -216,14 +222,14 @@ class TableLayer:
         return self.add_weight(**arguments, **others)
 
     @property
-    def table(self) -> EmbeddingVariable | ComposedTable:
+    def table(self) -> AnyEmbeddingVariable | ComposedTable:
         """The EmbeddingVariable, or the table of several parts, once the layer is built.
 
         Raises:
             AttributeError: For a layer that has ordinary weights, which are `embeddings`.
         """
         held = self._params
-        if not isinstance(held, EmbeddingVariable | ComposedTable):
+        if not isinstance(held, AnyEmbeddingVariable | ComposedTable):
             raise AttributeError(
                 f"the layer {self.name!r} has input_dim = {self.input_dim} and so no "
                 "EmbeddingVariable; its weights are layer.embeddings"
@@ -285,17 +291,19 @@ class TableLayer:
             super().save_own_variables(store)  # type: ignore[misc]
             return
         for prefix, table in keyed.items():
-            for name, value in export_whole([table]).items():
+            for name, value in export_whole(parts_of(table)).items():
                 store[prefix + name] = _as_array(value)
         for name, part in dense.items():
             store[name] = part.numpy()
 
-    def _own_parts(self) -> tuple[dict[str, EmbeddingVariable], dict[str, Any]]:
+    def _own_parts(self) -> tuple[dict[str, AnyEmbeddingVariable], dict[str, Any]]:
         """EmbeddingVariables by the prefix of their names in files; variables by their names."""
         if self.compression is None:
             return {"": self._params} if self._has_table else {}, {}
         parts = {name: held_table(getattr(self, name)) for name in self.compression.part_names()}
-        keyed = {f"{n}-": part for n, part in parts.items() if isinstance(part, EmbeddingVariable)}
+        keyed = {
+            f"{n}-": part for n, part in parts.items() if isinstance(part, AnyEmbeddingVariable)
+        }
         return keyed, {n: part for n, part in parts.items() if f"{n}-" not in keyed}
 
     def load_own_variables(self, store: Any) -> None:
@@ -312,7 +320,9 @@ class TableLayer:
             super().load_own_variables(store)  # type: ignore[misc]
             return
         wanted = {
-            prefix + name for prefix, table in keyed.items() for name in content_dtypes(table)
+            prefix + name
+            for prefix, table in keyed.items()
+            for name in content_dtypes(parts_of(table)[0])
         }
         missing = sorted((wanted | set(dense)) - set(store.keys()))
         if missing:
@@ -322,7 +332,7 @@ class TableLayer:
                 "was saved: one with input_dim, if it had that, and with its compression"
             )
         for prefix, table in keyed.items():
-            _load_table(table, store, prefix)
+            _load_table(parts_of(table), store, prefix)
         for name, part in dense.items():
             part.assign(np.asarray(store[name]))
 

@@ -5,6 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from fused_embedding.variable.embedding_variable import EmbeddingVariable
+from fused_embedding.variable.partitions import PartitionedEmbeddingVariable
 
 
 def table_of(value: Any) -> EmbeddingVariable | None:
@@ -20,8 +21,9 @@ def held_table(embeddings: Any) -> Any:
         embeddings: The weight of a layer.
 
     Returns:
-        A tf.Variable or EmbeddingVariable; a tensor while Keras 3 infers shapes.
+        A tf.Variable, EmbeddingVariable or PartitionedEmbeddingVariable; a tensor while Keras 3
+        infers shapes.
     """
-    if isinstance(embeddings, tf.Variable):
+    if isinstance(embeddings, tf.Variable | PartitionedEmbeddingVariable):
         return embeddings
     return embeddings.value if embeddings._value is None else embeddings._value

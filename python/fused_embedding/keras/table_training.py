@@ -27,13 +27,13 @@ from fused_embedding.train.apply import (
 )
 from fused_embedding.train.hook import (
     check_gradient,
-    check_no_strategy,
     is_gradient_of_table,
     slot_prefix,
 )
 from fused_embedding.variable import created
 from fused_embedding.variable.created import live_tables
 from fused_embedding.variable.snapshot import sampled_values
+from fused_embedding.variable.strategies import check_trains_tables
 
 # Of what Keras writes to files.
 PACKAGE = "fused_embedding"
@@ -75,6 +75,12 @@ def _clipped(optimizer: Any, pairs: Pairs) -> Pairs:
     """
     if not (optimizer.clipnorm or optimizer.global_clipnorm or optimizer.clipvalue):
         return pairs
+    if tf.distribute.get_strategy().num_replicas_in_sync > 1:
+        raise NotImplementedError(
+            f"{optimizer.name} clips gradients, which the replicas of a strategy add up: those of "
+            "an EmbeddingVariable are not known before; leave clipnorm, global_clipnorm and "
+            "clipvalue out, or clip in a training step of your own"
+        )
     tables = [table_of(v) for _, v in pairs]
     # The norm of a gradient is that of the sums of what belongs to a key.
     grads = [
@@ -93,7 +99,7 @@ def _learning_rate(optimizer: Any) -> tf.Tensor:
 
 def _check_table(grad: Any, table: Any) -> None:
     check_gradient(grad, table)
-    check_no_strategy(table)
+    check_trains_tables(table)
 
 
 def _train_tables(optimizer: Any, pairs: Pairs) -> Pairs:
@@ -261,11 +267,11 @@ def wrap(optimizer: Any) -> Any:
 def _refuse_tables(optimizer: Any, variables: list[Any]) -> None:
     """Raises where an optimizer would meet a table, or would not see one that is in training."""
     tables = [table for table in map(table_of, variables) if table is not None]
-    title = f"{type(optimizer).__module__}.{type(optimizer).__name__}"
+    title = _title_of(optimizer)
     # A LossScaleOptimizer hands the gradients of tables on, if what it is around trains tables.
     is_trainer = isinstance(getattr(optimizer, "inner_optimizer", None), _TrainsTables)
     if tables:
-        check_no_strategy(tables[0])  # first: the advice below would lead to this error
+        check_trains_tables(tables[0])  # first: the advice below would lead to this error
         if not is_trainer:
             _refuse(optimizer, title, tables[0])
     frozen = [t for t in _tables_nobody_trains() if not any(t is given for given in tables)]
@@ -276,6 +282,10 @@ def _refuse_tables(optimizer: Any, variables: list[Any]) -> None:
             "own it (fe.keras.variable), or look it up inside fe.inference(); if another "
             "optimizer trains it, let that one apply its gradients first"
         )
+
+
+def _title_of(optimizer: Any) -> str:
+    return f"{type(optimizer).__module__}.{type(optimizer).__name__}"
 
 
 def _refuse(optimizer: Any, title: str, table: Any) -> NoReturn:
@@ -340,8 +350,9 @@ def _refuses_slots_of_tables(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def add_variable(self: Any, reference_variable: Any, *args: Any, **kwargs: Any) -> Any:
         table = table_of(reference_variable)
-        if table is not None:
-            check_no_strategy(table)
+        if table is not None and tf.distribute.has_strategy():
+            check_trains_tables(table)
+            _refuse(self, _title_of(self), table)
         return method(self, reference_variable, *args, **kwargs)
 
     return add_variable

@@ -158,4 +158,40 @@ def apply_embedding_gradients(updates: Sequence[TableUpdate]) -> list[tf.Operati
     for update in updates:
         if update.variable.check_rule is not None:
             update.variable.check_rule(update.rule)
+    if tf.distribute.get_strategy().num_replicas_in_sync == 1:
+        return _apply(updates)
+    return _apply_for_all_replicas(updates)
+
+
+def _apply(updates: Sequence[TableUpdate]) -> list[tf.Operation]:
     return apply_in_turns(updates, lambda update: update.rule, _apply_group)
+
+
+def _apply_for_all_replicas(updates: Sequence[TableUpdate]) -> list[tf.Operation]:
+    """Updates each table once, by the gradients of all replicas: it has one copy."""
+
+    def apply(strategy: tf.distribute.Strategy, grads: tuple[Any, ...]) -> list[tf.Operation]:
+        of_replicas = [strategy.experimental_local_results(grad) for grad in grads]
+        return _apply(
+            [
+                update._replace(grad=_concatenated(update.variable, slices))
+                for update, slices in zip(updates, of_replicas, strict=True)
+            ]
+        )
+
+    context = tf.distribute.get_replica_context()
+    if context is None:
+        raise RuntimeError(
+            f"the EmbeddingVariable {updates[0].variable.name!r} was updated outside of the "
+            "strategy's replicas; call apply_gradients in the function that strategy.run is given"
+        )
+    return context.merge_call(apply, args=(tuple(update.grad for update in updates),))
+
+
+def _concatenated(variable: Any, slices: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
+    with colocate_with(variable.handle):
+        return tf.IndexedSlices(
+            tf.concat([one.values for one in slices], axis=0),
+            tf.concat([one.indices for one in slices], axis=0),
+            slices[0].dense_shape,
+        )

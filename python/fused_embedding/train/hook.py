@@ -23,6 +23,7 @@ from fused_embedding.train.collected import LATER
 from fused_embedding.train.rules import create_non_slot_variables, step_of
 from fused_embedding.variable import created
 from fused_embedding.variable.embedding_variable import EmbeddingVariable
+from fused_embedding.variable.strategies import check_trains_tables
 
 
 def is_embedding_variable(variable: Any) -> bool:
@@ -87,17 +88,6 @@ def is_gradient_of_table(grad: Any) -> bool:
         return False
     shape = tf.get_static_value(grad.dense_shape)
     return shape is not None and int(shape[0]) == 0
-
-
-def check_no_strategy(variable: Any) -> None:
-    """Raises NotImplementedError for the training of a table under a tf.distribute strategy."""
-    if tf.distribute.has_strategy():
-        raise NotImplementedError(
-            f"the EmbeddingVariable {variable.name!r} cannot be trained under "
-            f"{type(tf.distribute.get_strategy()).__name__}: tf.distribute neither mirrors nor "
-            "shards a table; make the model and its optimizer, and train them, outside of the "
-            "strategy's scope (predictions work inside it)"
-        )
 
 
 class _OptimizerForTables:
@@ -168,6 +158,31 @@ class _OptimizerForTables:
         return self._optimizer._resource_apply_sparse_duplicate_indices(values, var, indices)
 
 
+def _apply_under_strategy(  # stock's arguments after the first
+    stock: Callable[..., Any],
+    optimizer: Any,
+    pairs: list[tuple[Any, Any]],
+    global_step: Any = None,
+    name: str | None = None,
+) -> Any:
+    """Updates the tables, and passes the other variables to the stock method.
+
+    Under a strategy stock calls methods of the optimizer itself: no stand-in would see the tables.
+    """
+    ordinary = [(g, v) for g, v in pairs if g is not None and not is_embedding_variable(v)]
+    tables = [(g, v) for g, v in pairs if g is not None and is_embedding_variable(v)]
+    trainer = _OptimizerForTables(optimizer, [v for _, v in tables])
+    trainer._create_slots([])
+    trainer._prepare()
+    for grad, table in tables:
+        trainer._apply(grad, table)
+    if not ordinary:
+        updated = trainer._finish([], name or optimizer.get_name())
+        return updated if global_step is None else global_step.assign_add(1)
+    with tf.control_dependencies(apply_embedding_gradients(trainer._updates)):
+        return stock(optimizer, ordinary, global_step, name)
+
+
 def _wrap_apply_gradients(stock: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(stock)
     def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
@@ -176,7 +191,9 @@ def _wrap_apply_gradients(stock: Callable[..., Any]) -> Callable[..., Any]:
         if not tables:
             return stock(self, pairs, *args, **kwargs)
         step_of(self, tables[0].name)  # raises before anything is built
-        check_no_strategy(tables[0])
+        check_trains_tables(tables[0])
+        if tf.distribute.has_strategy():
+            return _apply_under_strategy(stock, self, pairs, *args, **kwargs)
         return stock(_OptimizerForTables(self, tables), pairs, *args, **kwargs)
 
     return apply_gradients

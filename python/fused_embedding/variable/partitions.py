@@ -291,3 +291,8 @@ class PartitionedEmbeddingVariable(tf.Module):
 tf.register_tensor_conversion_function(
     PartitionedEmbeddingVariable, lambda value, *args, **kwargs: refuse_dense(value.name)
 )
+
+
+def parts_of(variable: EmbeddingVariable | PartitionedEmbeddingVariable) -> list[EmbeddingVariable]:
+    """All partitions; of a variable without partitions itself."""
+    return list(variable) if isinstance(variable, PartitionedEmbeddingVariable) else [variable]

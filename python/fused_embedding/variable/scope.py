@@ -8,14 +8,14 @@ import tensorflow as tf
 from fused_embedding.ops.dtypes import VALUE_DTYPES
 from fused_embedding.ops.placement import placed_as_variable
 from fused_embedding.ops.tf_private import global_seed
-from fused_embedding.variable import created
+from fused_embedding.variable import created, strategies
 from fused_embedding.variable.embedding_variable import EmbeddingVariable, Partition
 from fused_embedding.variable.options import (
     EmbeddingVariableOption,
     as_integer,
     table_attributes,
 )
-from fused_embedding.variable.partitions import PartitionedEmbeddingVariable
+from fused_embedding.variable.partitions import PartitionedEmbeddingVariable, parts_of
 
 EMBEDDING_VARIABLES = "embedding_variables"
 """Name of the collection with all EmbeddingVariables of a graph, as in DeepRec."""
@@ -69,7 +69,6 @@ def get_embedding_variable(
         ValueError: For a dim < 1, an unknown strategy, a name whose existence contradicts the
             scope's `reuse`, or an existing variable with other options.
         TypeError: For other dtypes, and a dim that is not an integer.
-        NotImplementedError: In the scope of tf.distribute.ParameterServerStrategy.
 
     >>> table = fe.get_embedding_variable("users", embedding_dim=4)
     >>> tf.nn.embedding_lookup(table, [7, 1 << 60]).shape
@@ -81,21 +80,22 @@ def get_embedding_variable(
     option = ev_option or EmbeddingVariableOption()
     if not isinstance(option, EmbeddingVariableOption):
         raise TypeError(f"ev_option must be an fe.EmbeddingVariableOption, got {ev_option!r}")
-    _check_strategy(name)
+    strategy = strategies.strategy_of_servers()
     with tf.init_scope():
         scope = tf.compat.v1.get_variable_scope()
         full_name = f"{scope.name}/{name}" if scope.name else name
         initializer = scope.initializer if initializer is None else initializer
-        num_partitions = _num_partitions(
-            partitioner or scope.partitioner, embedding_dim, value_dtype
-        )
+        partitioner = partitioner or scope.partitioner
+        if partitioner is None and strategy is not None:
+            partitioner = strategies.partitioner_of(strategy)
+        num_partitions = _num_partitions(partitioner, embedding_dim, value_dtype)
         attributes = table_attributes(
             option, initializer, full_name, _graph_seed(), embedding_dim, value_dtype
         )
 
         def make_part(index: int) -> EmbeddingVariable:
             part_name = full_name if num_partitions is None else f"{full_name}/part_{index}"
-            with placed_as_variable(part_name):
+            with placed_as_variable(part_name), strategies.placed_by(strategy):
                 return EmbeddingVariable(
                     part_name,
                     attributes,
@@ -107,7 +107,7 @@ def get_embedding_variable(
 
         if tf.executing_eagerly():
             made = _make(full_name, num_partitions, make_part)
-            created.announce_variable(_parts(made))
+            created.announce_variable(parts_of(made))
             return made
         existing = _existing(full_name, scope.reuse)
         if existing is not None:
@@ -116,7 +116,7 @@ def get_embedding_variable(
         made = _make(full_name, num_partitions, make_part)
         _store()[full_name] = made
         _add_to_collections(made, trainable, collections)
-        created.announce_variable(_parts(made))
+        created.announce_variable(parts_of(made))
         return made
 
 
@@ -133,19 +133,6 @@ def _check(key_dtype: tf.DType, value_dtype: tf.DType, partition_strategy: str) 
         raise ValueError(
             f"partition_strategy of an EmbeddingVariable must be one of "
             f"{', '.join(PARTITION_STRATEGIES)}, got {partition_strategy!r}: it has no fixed rows"
-        )
-
-
-def _check_strategy(name: str) -> None:
-    """Refuses tables in a scope where they would look distributed but would not be."""
-    strategy = tf.distribute.get_strategy()
-    if isinstance(strategy, tf.distribute.ParameterServerStrategy):
-        raise NotImplementedError(
-            f"the EmbeddingVariable {name!r} cannot be made in the scope of "
-            f"{type(strategy).__name__}: the strategy puts tf.Variables alone on its parameter "
-            "servers, and all partitions of the table would be on the coordinator; use ordinary "
-            "weights (a layer of fe.keras with an input_dim), or train with "
-            "tf.compat.v1.train.replica_device_setter, which puts tables on parameter servers"
         )
 
 
@@ -173,10 +160,6 @@ def _make(full_name: str, num_partitions: int | None, make_part: Any) -> AnyEmbe
         return make_part(0)
     parts = [make_part(i) for i in range(num_partitions)]
     return PartitionedEmbeddingVariable(full_name, parts)
-
-
-def _parts(variable: AnyEmbeddingVariable) -> list[EmbeddingVariable]:
-    return list(variable) if isinstance(variable, PartitionedEmbeddingVariable) else [variable]
 
 
 def _store() -> dict[str, AnyEmbeddingVariable]:
@@ -210,7 +193,7 @@ def _check_same(
 ) -> None:
     """Checks that a variable is requested again with the same options."""
     is_partitioned = isinstance(existing, PartitionedEmbeddingVariable)
-    parts = _parts(existing)
+    parts = parts_of(existing)
     pairs: dict[str, tuple[Any, Any]] = {
         "key_dtype": (parts[0].key_dtype, key_dtype),
         "partitions": (len(parts) if is_partitioned else None, num_partitions),
@@ -234,5 +217,5 @@ def _add_to_collections(
     if trainable:
         keys.add(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
     for key in sorted(keys):
-        for part in _parts(made):
+        for part in parts_of(made):
             tf.compat.v1.add_to_collection(key, part)
