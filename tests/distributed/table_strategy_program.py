@@ -102,22 +102,19 @@ def as_tensors(ids: dict[str, np.ndarray]) -> dict[str, tf.Tensor]:
 
 def optimizers() -> dict[str, Any]:
     """Of TF1, stock's and ours; of Keras 2, in whichever package it is."""
-    made = {
+    arguments = {"initial_accumulator_value": 0.1, "epsilon": 0.0}
+    return {
         "stock": lambda: tf1.train.AdagradOptimizer(LEARNING_RATE),
         "fused": lambda: fe.train.AdagradOptimizer(LEARNING_RATE),
+        "keras": lambda: fe.keras.wrap(keras_2().optimizers.Adagrad(LEARNING_RATE, **arguments)),
     }
-    keras = keras_2()
-    if keras is not None:
-        arguments = {"initial_accumulator_value": 0.1, "epsilon": 0.0}
-        made["keras"] = lambda: fe.keras.wrap(keras.optimizers.Adagrad(LEARNING_RATE, **arguments))
-    return made
 
 
 def keras_2() -> Any:
-    if tf.keras.__version__.startswith("2."):
+    try:
+        import tf_keras
+    except ImportError:
         return tf.keras
-    import tf_keras
-
     return tf_keras
 
 
@@ -204,7 +201,7 @@ def lose(addresses: dict[str, list[str]], folder: str) -> dict[str, Any]:
         for k in range(1_000_000):
             job.run(step, range(k, k + 1))
             if k == 1:
-                open(os.path.join(folder, "training"), "w").close()  # noqa: SIM115
+                open(os.path.join(folder, "training"), "w").close()
     except tf.errors.OpError as error:
         return {"error": type(error).__name__}
     return {}

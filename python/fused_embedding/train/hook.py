@@ -169,18 +169,20 @@ def _apply_under_strategy(  # stock's arguments after the first
 
     Under a strategy stock calls methods of the optimizer itself: no stand-in would see the tables.
     """
-    ordinary = [(g, v) for g, v in pairs if g is not None and not is_embedding_variable(v)]
-    tables = [(g, v) for g, v in pairs if g is not None and is_embedding_variable(v)]
+    ordinary, tables = [], []
+    for grad, variable in pairs:
+        if grad is not None:
+            (tables if is_embedding_variable(variable) else ordinary).append((grad, variable))
     trainer = _OptimizerForTables(optimizer, [v for _, v in tables])
     trainer._create_slots([])
     trainer._prepare()
     for grad, table in tables:
         trainer._apply(grad, table)
-    if not ordinary:
-        updated = trainer._finish([], name or optimizer.get_name())
-        return updated if global_step is None else global_step.assign_add(1)
-    with tf.control_dependencies(apply_embedding_gradients(trainer._updates)):
-        return stock(optimizer, ordinary, global_step, name)
+    if ordinary:
+        with tf.control_dependencies(apply_embedding_gradients(trainer._updates)):
+            return stock(optimizer, ordinary, global_step, name)
+    updated = trainer._finish([], name or optimizer.get_name())
+    return updated if global_step is None else global_step.assign_add(1)
 
 
 def _wrap_apply_gradients(stock: Callable[..., Any]) -> Callable[..., Any]:
