@@ -48,7 +48,7 @@ def main(_: list[str]) -> None:
     from fused_embedding.inspection import local_servers
 
     with local_servers.running(_SERVERS.value) as running:
-        systems = {name: _System(name, running.target) for name in SYSTEMS}
+        systems = {name: System(name, running.target) for name in SYSTEMS}
         _check_losses(systems)
         traced = {name: system.traffic() for name, system in systems.items()}
         steps = {name: system.step for name, system in systems.items()}
@@ -70,22 +70,25 @@ def main(_: list[str]) -> None:
     results.write(record, f"parameter_servers-{_COLUMNS.value}", _OUTPUT.value)
 
 
-class _System:
-    """A model and its session in a worker."""
+class System:
+    """A model and its session in a worker, the first of which makes the variables."""
 
-    def __init__(self, name: str, target: str) -> None:
+    def __init__(self, name: str, target: str, task: int = 0) -> None:
         import tensorflow as tf
 
         tf1 = tf.compat.v1
         self._graph = tf.Graph()
         setter = tf1.train.replica_device_setter(
-            ps_tasks=_SERVERS.value, worker_device="/job:worker/task:0"
+            ps_tasks=_SERVERS.value, worker_device=f"/job:worker/task:{task}"
         )
         with self._graph.as_default(), tf1.device(setter):
             self._number = tf1.placeholder(tf.int32, [])
             self._loss, self._train = _build(name, self._number)
-            self._session = tf1.Session(target)
-            self._session.run(tf1.global_variables_initializer())
+            # Else a session waits for the other workers.
+            filters = ["/job:ps", f"/job:worker/task:{task}"]
+            self._session = tf1.Session(target, config=tf1.ConfigProto(device_filters=filters))
+            if task == 0:
+                self._session.run(tf1.global_variables_initializer())
             self._call = self._session.make_callable([self._loss, self._train], [self._number])
 
     def step(self, number: int) -> float:
@@ -175,7 +178,7 @@ def _look_up(name: str, tables: list[Any], columns: list[Any]) -> list[Any]:
     )
 
 
-def _check_losses(systems: dict[str, _System]) -> None:
+def _check_losses(systems: dict[str, System]) -> None:
     """Compares the losses of some steps: of ordinary tables, and of those without a vocabulary."""
     losses = {
         name: [system.step(i) for i in range(_CHECKED_STEPS)] for name, system in systems.items()

@@ -347,6 +347,7 @@ _TABLES: dict[str, Callable[[list[dict]], str]] = {
     "exports": exports_table,
     distributed_reports.MODE: distributed_reports.table,
     distributed_reports.PLANNED_MODE: distributed_reports.planned_table,
+    distributed_reports.WORKERS_MODE: distributed_reports.workers_table,
     "stored_rows": stored_rows_table,
     "op": op_table,
 }

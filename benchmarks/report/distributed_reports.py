@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from benchmarks.report import markdown
 
 MODE, PLANNED_MODE = "parameter_servers", "planned_servers"
+WORKERS_MODE = "two_workers"
 # Of each kind of tables, what messages are compared with.
 _PAIRS = {
     "stock": "",
@@ -40,6 +41,26 @@ def planned_table(records: Sequence[dict]) -> str:
             counts = [str(cell[name]) for name in ("servers", "shards", "messages")]
             times = [f"{1e6 * seconds:.0f}" for seconds in (predicted, measured)]
             lines.append(markdown.row([*counts, *times, f"{predicted / measured - 1:+.1%}"]))
+    return "\n".join(lines)
+
+
+def workers_table(records: Sequence[dict]) -> str:
+    """Returns the table of `benchmarks.distributed.two_workers`."""
+    lines = ["### Two workers beside one", ""]
+    head = ["columns x ids", "servers", "lookups", "steps/s, one", "two", "two / one"]
+    lines += markdown.head([*head, "CPU ms a step, one", "two"])
+    for record in records:
+        axes = record["axes"]
+        for name, figures in record["cells"][0]["systems"].items():
+            columns = f"{axes['columns']} x {axes['batch_size']}"
+            rates = [f"{figures[key]:.0f}" for key in ("one", "two")]
+            cpu = [f"{figures[f'{key}_cpu_ms']:.2f}" for key in ("one", "two")]
+            lookups = name.replace("_", " ")
+            lines.append(
+                markdown.row(
+                    [columns, str(axes["servers"]), lookups, *rates, f"{figures['gain']:.2f}", *cpu]
+                )
+            )
     return "\n".join(lines)
 
 

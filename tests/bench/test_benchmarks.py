@@ -390,6 +390,16 @@ def test_steps_on_parameter_servers_are_compared_and_counted(tmp_path):
     assert "| 3 x 16 | 2 | messages |" in distributed_reports.table([record])
 
 
+@pytest.mark.slow
+def test_two_workers_are_counted_beside_one(tmp_path):
+    arguments = ["--columns=2", "--ids=8", "--rows=20", "--dim=4", "--period=0.1", "--periods=2"]
+    record, _ = run_module("distributed.two_workers", tmp_path, *arguments)
+    [cell] = record["cells"]
+    for figures in cell["systems"].values():
+        assert min(figures.values()) > 0
+    assert "| 2 x 8 | 2 | messages |" in distributed_reports.workers_table([record])
+
+
 def test_another_clock_times_steps():
     ticks = iter(range(0, 10**9, 5000))
     steps = {"a": lambda i: None}

@@ -1,4 +1,4 @@
-"""A task of an Estimator's cluster: `estimator_program.py FOLDER`, which TF_CONFIG says the rest of.
+"""A task of an Estimator's cluster, which TF_CONFIG describes: `estimator_program.py FOLDER`.
 
 From distributed.test_estimator_cluster. The evaluator writes FOLDER/evaluated.json.
 """

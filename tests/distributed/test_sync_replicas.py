@@ -1,7 +1,7 @@
 """SyncReplicasOptimizer on two servers and two workers: updates are means of both gradients.
 
-Two EmbeddingVariables and two ordinary variables, each in two parts, are looked up together; a dense
-variable that stock looks up and trains says what is right.
+Two EmbeddingVariables and two ordinary variables, each in two parts, are looked up together; a
+dense variable that stock looks up and trains says what is right.
 """
 
 import concurrent.futures

@@ -23,25 +23,33 @@ _READY = "ready"
 
 
 class LocalCluster(NamedTuple):
-    """Servers of the job "ps", and the target of a session of the job "worker" in this process."""
+    """Servers of the job "ps", and the first of the job "worker", in this process.
+
+    Attributes:
+        target: Of sessions of the worker.
+        processes: The servers.
+        addresses: Those of each job's tasks. Further workers are the caller's to run.
+    """
 
     target: str
     processes: list[subprocess.Popen]
+    addresses: dict[str, list[str]]
 
     def cpu_seconds(self) -> list[float]:
         """CPU seconds of each server since it started.
 
         This takes about a microsecond a server, so a single step can be timed.
         """
-        return [time.clock_gettime(_cpu_clock(process.pid)) for process in self.processes]
+        return [cpu_seconds_of(process.pid) for process in self.processes]
 
 
 @contextlib.contextmanager
-def running(num_servers: int) -> Iterator[LocalCluster]:
+def running(num_servers: int, num_workers: int = 1) -> Iterator[LocalCluster]:
     """Runs servers.
 
     Args:
         num_servers: Number of parameter servers.
+        num_workers: Number of workers that the cluster has.
 
     Yields:
         The cluster.
@@ -49,16 +57,15 @@ def running(num_servers: int) -> Iterator[LocalCluster]:
     Raises:
         RuntimeError: If a server does not start.
     """
-    ports = _free_ports(num_servers + 1)
-    addresses = [f"localhost:{port}" for port in ports]
-    cluster = {"ps": addresses[:-1], "worker": addresses[-1:]}
+    tasks = [f"localhost:{port}" for port in _free_ports(num_servers + num_workers)]
+    cluster = {"ps": tasks[:num_servers], "worker": tasks[num_servers:]}
     processes = [_start(cluster, task) for task in range(num_servers)]
     try:
         for process in processes:
             if _line_of(process) != _READY:
                 raise RuntimeError("a server did not start; free the machine's ports and memory")
         worker = tf.distribute.Server(cluster, job_name="worker", task_index=0)
-        yield LocalCluster(worker.target, processes)
+        yield LocalCluster(worker.target, processes, cluster)
     finally:
         for process in processes:
             process.kill()
@@ -90,9 +97,10 @@ def _line_of(process: subprocess.Popen) -> str:
     return process.stdout.readline().strip() if process.stdout else ""
 
 
-def _cpu_clock(pid: int) -> int:
-    """Linux's clock of a process, as `clock_getcpuclockid` (3) makes it."""
-    return (~pid << 3) | 2
+def cpu_seconds_of(pid: int) -> float:
+    """CPU seconds of all threads of a process since it started."""
+    # Linux's clock of a process, as clock_getcpuclockid (3) makes it.
+    return time.clock_gettime((~pid << 3) | 2)
 
 
 def _serve(cluster: dict[str, list[str]], task: int) -> None:

@@ -169,7 +169,8 @@ def _apply_under_strategy(  # stock's arguments after the first
 
     Under a strategy stock calls methods of the optimizer itself: no stand-in would see the tables.
     """
-    ordinary, tables = [], []
+    ordinary: list[tuple[Any, Any]] = []
+    tables: list[tuple[Any, Any]] = []
     for grad, variable in pairs:
         if grad is not None:
             (tables if is_embedding_variable(variable) else ordinary).append((grad, variable))
