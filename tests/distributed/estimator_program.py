@@ -1,4 +1,4 @@
-"""A task of an Estimator's cluster, which TF_CONFIG describes: `estimator_program.py FOLDER`.
+"""A task of an Estimator's cluster, which TF_CONFIG describes: `estimator_program.py FOLDER STEPS`.
 
 From distributed.test_estimator_cluster. The evaluator writes FOLDER/evaluated.json.
 """
@@ -14,7 +14,7 @@ import tensorflow as tf
 import fused_embedding as fe
 
 tf1 = tf.compat.v1
-NUM_IDS, DIM, ROWS, NUM_STEPS = 40, 4, 64, 200
+NUM_IDS, DIM, ROWS = 40, 4, 64
 
 
 def examples() -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -79,7 +79,7 @@ class _Results(tf.estimator.Exporter):
             json.dump({name: float(value) for name, value in eval_result.items()}, file)
 
 
-def main(folder: str) -> None:
+def main(folder: str, num_steps: int) -> None:
     config = tf.estimator.RunConfig(
         os.path.join(folder, "model"),
         save_checkpoints_steps=20,
@@ -90,9 +90,9 @@ def main(folder: str) -> None:
     evaluation = tf.estimator.EvalSpec(
         input_fn, steps=2, exporters=[_Results()], start_delay_secs=0, throttle_secs=0
     )
-    training = tf.estimator.TrainSpec(input_fn, max_steps=NUM_STEPS)
+    training = tf.estimator.TrainSpec(input_fn, max_steps=num_steps)
     tf.estimator.train_and_evaluate(estimator, training, evaluation)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], int(sys.argv[2]))

@@ -196,8 +196,8 @@ WORKER = "/job:worker/task:1"
 def table_transfers(version: str, ids: np.ndarray):
     """What a lookup of `ids` and its gradient send. v1 reads a row for each id, repeated or not.
 
-    v3 sends a message of keys for each server, behind a header of three words and one for each
-    table, and rows end to end.
+    v3 sends a message of keys for each server, two a word behind a header of three words and one
+    for each table, and rows end to end.
     """
     unique_ids = np.unique(ids)
     ids_read = {"v1": ids, "v2": unique_ids, "v3": unique_ids}[version]
@@ -206,7 +206,7 @@ def table_transfers(version: str, ids: np.ndarray):
         num_read = int(np.sum(ids_read // (NUM_IDS // 2) == shard))
         num_unique = int(np.sum(unique_ids // (NUM_IDS // 2) == shard))
         if version == "v3":
-            yield WORKER, server, tf.int64, (3 + 1 + num_unique,)
+            yield WORKER, server, tf.int64, (3 + 1 + (num_unique + 1) // 2,)
             yield server, WORKER, tf.float32, (num_unique * DIM,)
             yield WORKER, server, tf.float32, (num_unique * DIM,)
             continue
