@@ -24,6 +24,7 @@ from cases.examples import (
     texts,
     varint,
 )
+from fused_embedding.input.parsing import WantedKeys, parse_keys
 
 VarLen, Fixed, Ragged = tf.io.VarLenFeature, tf.io.FixedLenFeature, tf.io.RaggedFeature
 LONG = b"a text of more than 22 bytes, which is not inline"
@@ -397,3 +398,96 @@ def test_in_a_dataset(calls):
     for got, want in zip(ours, stock, strict=True):
         for a, b in zip(got, want, strict=True):
             np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+# --- Keys ---
+
+KEY_RULES = [
+    WantedKeys("s", tf.string, "hash", 10, -1),
+    WantedKeys("i", tf.int64, "hash", 1000, -1),
+    WantedKeys("s", tf.string, "hash", 2**63 - 1, -1),
+    WantedKeys("i", tf.int64, "identity", 8, 3),
+    WantedKeys("i", tf.int64, "identity", 1, -1),
+]
+
+
+def stock_keys(values, rule):
+    """What stock's columns make of the values of a feature."""
+    if rule.kind == "hash":
+        text = values if values.dtype == tf.string else tf.as_string(values)
+        return tf.strings.to_hash_bucket_fast(text, rule.num_buckets)
+    if rule.default_key < 0:
+        return values
+    is_inside = (values >= 0) & (values < rule.num_buckets)
+    return tf.where(is_inside, values, tf.cast(rule.default_key, tf.int64))
+
+
+@pytest.mark.parametrize("features", [{}, SPECS["sparse"], {"f": Ragged(tf.float32)}], ids=len)
+@pytest.mark.parametrize("rows", [ROWS, ROWS[1:2], [], ROWS * 100], ids=len)
+def test_keys_are_those_of_sparse_features(rows, features):
+    serialized = tf.constant(rows, tf.string, [len(rows)])
+    made, parsed = parse_keys(serialized, KEY_RULES, features)
+    want = tf.io.parse_example(serialized, SPARSE)
+    for rule, (keys, key_rows, shape) in zip(KEY_RULES, made, strict=True):
+        sparse = want[rule.name]
+        np.testing.assert_array_equal(keys, stock_keys(sparse.values, rule))
+        np.testing.assert_array_equal(key_rows, sparse.indices[:, 0])
+        np.testing.assert_array_equal(shape, sparse.dense_shape)
+    if features:
+        assert_same_features(parsed, tf.io.parse_example(serialized, features))
+
+
+def assert_same_features(got, want):
+    assert sorted(got) == sorted(want)
+    pairs = zip(*(tf.nest.flatten(of, expand_composites=True) for of in (got, want)), strict=True)
+    for ours, of_stock in pairs:
+        np.testing.assert_array_equal(ours.numpy(), of_stock.numpy())
+
+
+@pytest.mark.parametrize("trap", TRAPS)
+def test_keys_of_odd_examples_have_stocks_outcome(trap):
+    def keys(serialized, features):
+        rules = [rule for rule in KEY_RULES[:2] if rule.name in features]
+        made, parsed = parse_keys(serialized, rules, {"f": features["f"]})
+        for rule, (of_rule, rows, shape) in zip(rules, made, strict=True):
+            parsed |= {f"{rule.name} keys": of_rule, f"{rule.name} at": rows}
+            parsed |= {f"{rule.name} shape": shape}
+        return parsed
+
+    def stock(serialized, features):
+        parsed = tf.io.parse_example(serialized, features)
+        for rule in KEY_RULES[:2]:
+            sparse = parsed.pop(rule.name)
+            parsed |= {f"{rule.name} keys": stock_keys(sparse.values, rule)}
+            parsed |= {f"{rule.name} at": sparse.indices[:, 0]}
+            parsed |= {f"{rule.name} shape": sparse.dense_shape}
+        return parsed
+
+    rows = tf.constant([ROWS[0], TRAPS[trap], ROWS[3]])
+    assert is_same(outcome(keys, rows, SPARSE), outcome(stock, rows, SPARSE))
+
+
+@pytest.mark.parametrize(
+    ("rules", "features", "error"),
+    [
+        ([KEY_RULES[0]._replace(kind="index")], {}, "keys of s: .*identity or hash"),
+        ([KEY_RULES[0]._replace(kind="none")], {}, "keys of s: "),
+        ([KEY_RULES[0]._replace(num_buckets=0)], {}, "keys of s: .*num_buckets"),
+        ([KEY_RULES[0]._replace(kind="identity")], {}, "keys of s: "),
+        (KEY_RULES[:1], {"s": Ragged(tf.string)}, "wanted as keys, and .* dense or ragged"),
+        (KEY_RULES[:1], {"s": VarLen(tf.int64)}, "wanted as keys, and with another type"),
+        (
+            [KEY_RULES[0], KEY_RULES[0]._replace(dtype=tf.int64)],
+            {},
+            "wanted as keys, and with another type",
+        ),
+    ],
+)
+def test_rules_that_do_not_fit(rules, features, error):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=error):
+        parse_keys(tf.constant(ROWS), rules, features)
+
+
+def test_keys_of_one_example_are_refused():
+    with pytest.raises(tf.errors.InvalidArgumentError, match="keys are made of a batch"):
+        parse_keys(tf.constant(ROWS[0]), KEY_RULES, {})

@@ -3,6 +3,7 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -56,6 +57,14 @@ ListKind ToListKind(DataType dtype) {
   }
 }
 
+Status ReadKeyKind(const std::string& name, ListKind of, KeyRule* rule) {
+  FE_RETURN_IF_ERROR(ParseKeyKind(name, &rule->kind));
+  if (rule->kind != KeyKind::kHash && rule->kind != KeyKind::kIdentity) {
+    return InvalidArgument("key_kinds must be identity or hash, got ", name);
+  }
+  return CheckKeyRule(*rule, of == ListKind::kText ? FeatureType::kText : FeatureType::kInteger);
+}
+
 std::string_view ViewOf(const tstring& text) { return {text.data(), text.size()}; }
 
 std::vector<std::string_view> ViewsOf(const Tensor& texts) {
@@ -71,6 +80,13 @@ struct DenseAttrs {
   int64_t num_values = 1;
 };
 
+// A rule by which a feature becomes keys.
+struct KeyAttrs {
+  std::string name;
+  ListKind kind = ListKind::kInteger;
+  KeyRule rule;
+};
+
 class ParseExampleAttrs {
  public:
   absl::Status Read(OpKernelConstruction* ctx);
@@ -78,12 +94,15 @@ class ParseExampleAttrs {
   int num_sparse() const { return static_cast<int>(sparse_types.size()); }
   int num_dense() const { return static_cast<int>(dense_types.size()); }
   int num_ragged() const { return static_cast<int>(ragged_types.size()); }
+  int num_keys() const { return static_cast<int>(keys.size()); }
 
   std::vector<DataType> sparse_types, dense_types, ragged_types, split_types;
   std::vector<PartialTensorShape> dense_shapes;
   std::vector<DenseAttrs> dense;
+  std::vector<KeyAttrs> keys;
 
  private:
+  absl::Status ReadKeys(OpKernelConstruction* ctx);
   absl::Status ReadDenseShape(size_t d);
 };
 
@@ -105,6 +124,34 @@ absl::Status ParseExampleAttrs::Read(OpKernelConstruction* ctx) {
   }
   if (ragged_types.size() != split_types.size()) {
     return absl::InvalidArgumentError("len(ragged_keys) != len(ragged_split_types)");
+  }
+  return ReadKeys(ctx);
+}
+
+absl::Status ParseExampleAttrs::ReadKeys(OpKernelConstruction* ctx) {
+  std::vector<DataType> types, outputs;
+  TF_RETURN_IF_ERROR(ctx->GetAttr("key_types", &types));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("Tkeys", &outputs));
+  const auto names = GetAttr<std::vector<std::string>>(ctx, "key_names");
+  const auto kinds = GetAttr<std::vector<std::string>>(ctx, "key_kinds");
+  const auto num_buckets = GetAttr<std::vector<int64_t>>(ctx, "key_num_buckets");
+  const auto defaults = GetAttr<std::vector<int64_t>>(ctx, "key_defaults");
+  for (const size_t size :
+       {types.size(), names.size(), kinds.size(), num_buckets.size(), defaults.size()}) {
+    if (size == outputs.size()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("key_names, key_types, key_kinds, key_num_buckets and key_defaults must have ",
+                     "as many entries as Tkeys, ", outputs.size(), ", got ", size));
+  }
+  for (size_t k = 0; k < names.size(); ++k) {
+    KeyAttrs of_rule = {names[k], ToListKind(types[k]), {}};
+    of_rule.rule.num_buckets = num_buckets[k];
+    of_rule.rule.default_key = defaults[k];
+    const Status status = ReadKeyKind(kinds[k], of_rule.kind, &of_rule.rule);
+    if (!status.ok()) {
+      return ToTfStatus(InvalidArgument("keys of ", names[k], ": ", status.message()));
+    }
+    keys.push_back(of_rule);
   }
   return absl::OkStatus();
 }
@@ -135,6 +182,7 @@ class ParseCall {
   absl::Status Compute() {
     TF_RETURN_IF_ERROR(CheckInputs());
     AddFeatures();
+    TF_RETURN_IF_ERROR(AddKeys());
     const std::vector<std::string_view> examples = ViewsOf(serialized());
     const std::vector<std::string_view> names = ViewsOf(ctx_->input(1));
     const TfExec exec(ctx_);
@@ -144,11 +192,13 @@ class ParseCall {
     for (int i = 0; i < attrs_.num_sparse(); ++i) TF_RETURN_IF_ERROR(SetShapesOfSparse(i));
     for (int i = 0; i < attrs_.num_dense(); ++i) TF_RETURN_IF_ERROR(SetShapeOfDense(i));
     for (int i = 0; i < attrs_.num_ragged(); ++i) TF_RETURN_IF_ERROR(SetShapesOfRagged(i));
+    for (int i = 0; i < attrs_.num_keys(); ++i) TF_RETURN_IF_ERROR(SetShapesOfKeys(i));
     TF_RETURN_IF_ERROR(Allocate(exec));
     for (int i = 0; i < attrs_.num_sparse(); ++i) TakeSparse(i);
     for (int i = 0; i < attrs_.num_dense(); ++i) TakeDense(i);
     for (int i = 0; i < attrs_.num_ragged(); ++i) TakeRagged(i);
-    parsed_.Run<NewText>(exec, AsSpan(std::as_const(outputs_)));
+    for (int i = 0; i < attrs_.num_keys(); ++i) TakeKeys(i);
+    parsed_.Run<NewText>(exec, AsSpan(std::as_const(outputs_)), AsSpan(std::as_const(keys_)));
     return absl::OkStatus();
   }
 
@@ -161,6 +211,7 @@ class ParseCall {
   absl::Status CheckInputs() const;
   absl::Status CheckDefault(int d) const;
   void AddFeatures();
+  absl::Status AddKeys();
   void AddFeature(int list, int i, DataType dtype, FeatureLayout layout);
 
   // Outputs: sparse indices, values and shapes, dense ones, ragged values and splits.
@@ -169,6 +220,7 @@ class ParseCall {
   int RaggedOutput(int part, int i) const {
     return DenseOutput(attrs_.num_dense()) + part * attrs_.num_ragged() + i;
   }
+  int KeyOutput(int part, int i) const { return RaggedOutput(2, 0) + part * attrs_.num_keys() + i; }
 
   absl::Status SetShape(int output, std::initializer_list<int64_t> dims) {
     return TensorShape::BuildTensorShape({dims.begin(), dims.size()},
@@ -177,15 +229,18 @@ class ParseCall {
   absl::Status SetShapesOfSparse(int i);
   absl::Status SetShapeOfDense(int d);
   absl::Status SetShapesOfRagged(int i);
+  absl::Status SetShapesOfKeys(int i);
   absl::Status Allocate(const TfExec& exec);
   void TakeValues(int output, ParseOutput* values);
   void TakeSparse(int i);
   void TakeDense(int d);
   void TakeRagged(int i);
+  void TakeKeys(int i);
 
   OpKernelContext* ctx_;
   const ParseExampleAttrs& attrs_;
-  std::vector<ExampleFeature> features_;  // sparse, dense, ragged
+  std::vector<ExampleFeature> features_;  // sparse, dense, ragged, those of keys alone
+  std::vector<ExampleKeys> keys_;
   std::vector<ParseOutput> outputs_;
   std::vector<TensorShape> shapes_;  // of the op's outputs
   ParsedExamples parsed_;
@@ -263,6 +318,34 @@ void ParseCall::AddFeatures() {
   outputs_.resize(features_.size());
 }
 
+// The features of keys may be sparse as well.
+absl::Status ParseCall::AddKeys() {
+  if (attrs_.num_keys() > 0 && IsSingle()) {
+    return absl::InvalidArgumentError(
+        "keys are made of a batch: serialized must be a vector, got a scalar");
+  }
+  for (const KeyAttrs& of_rule : attrs_.keys) {
+    size_t f = 0;
+    while (f < features_.size() && features_[f].name != of_rule.name) ++f;
+    if (f == features_.size()) {
+      features_.emplace_back();
+      features_.back().name = of_rule.name;
+      features_.back().kind = of_rule.kind;
+      outputs_.emplace_back();
+      outputs_.back().is_wanted = false;
+    } else if (features_[f].layout != FeatureLayout::kSparse || features_[f].kind != of_rule.kind) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("feature \"", of_rule.name,
+                       "\" is wanted as keys, and with another type, or dense or ragged"));
+    }
+    ExampleKeys keys;
+    keys.feature = static_cast<int64_t>(f);
+    keys.rule = of_rule.rule;
+    keys_.push_back(keys);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ParseCall::SetShapesOfSparse(int i) {
   const int64_t nnz = parsed_.NumValues(i);
   const int64_t rank = IsSingle() ? 1 : 2;
@@ -290,6 +373,13 @@ absl::Status ParseCall::SetShapesOfRagged(int i) {
   const int64_t num_splits = IsSingle() ? 0 : serialized().NumElements() + 1;
   TF_RETURN_IF_ERROR(SetShape(RaggedOutput(0, i), {parsed_.NumValues(feature)}));
   return SetShape(RaggedOutput(1, i), {num_splits});
+}
+
+absl::Status ParseCall::SetShapesOfKeys(int i) {
+  const int64_t nnz = parsed_.NumValues(keys_[static_cast<size_t>(i)].feature);
+  TF_RETURN_IF_ERROR(SetShape(KeyOutput(0, i), {nnz}));
+  TF_RETURN_IF_ERROR(SetShape(KeyOutput(1, i), {nnz}));
+  return SetShape(KeyOutput(2, i), {2});
 }
 
 // On several threads: a new tensor of strings is written once, and its pages are touched.
@@ -357,6 +447,15 @@ void ParseCall::TakeRagged(int i) {
     output.splits = splits.flat<int64_t>().data();
   }
   std::visit([](auto* first) { *first = 0; }, output.splits);
+}
+
+void ParseCall::TakeKeys(int i) {
+  ExampleKeys& keys = keys_[static_cast<size_t>(i)];
+  keys.keys = ctx_->mutable_output(KeyOutput(0, i))->flat<int64_t>().data();
+  keys.rows = ctx_->mutable_output(KeyOutput(1, i))->flat<int64_t>().data();
+  auto shape = ctx_->mutable_output(KeyOutput(2, i))->flat<int64_t>();
+  shape(0) = serialized().NumElements();
+  shape(1) = parsed_.MaxValues(keys.feature);
 }
 
 class ParseExampleOp : public tensorflow::OpKernel {

@@ -16,8 +16,9 @@ absl::Status ParseExampleShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(c->GetAttr("num_sparse", &num_sparse));
   std::vector<tensorflow::PartialTensorShape> dense_shapes;
   TF_RETURN_IF_ERROR(c->GetAttr("dense_shapes", &dense_shapes));
-  std::vector<tensorflow::DataType> ragged_types;
+  std::vector<tensorflow::DataType> ragged_types, key_types;
   TF_RETURN_IF_ERROR(c->GetAttr("ragged_value_types", &ragged_types));
+  TF_RETURN_IF_ERROR(c->GetAttr("Tkeys", &key_types));
   ShapeHandle serialized, names;
   TF_RETURN_IF_ERROR(c->WithRankAtMost(c->input(0), 1, &serialized));
   TF_RETURN_IF_ERROR(c->WithRankAtMost(c->input(1), 1, &names));
@@ -42,6 +43,10 @@ absl::Status ParseExampleShape(InferenceContext* c) {
     c->set_output(output++, c->Vector(c->UnknownDim()));
   }
   for (size_t i = 0; i < ragged_types.size(); ++i) c->set_output(output++, c->Vector(num_splits));
+  for (size_t i = 0; i < 2 * key_types.size(); ++i) {
+    c->set_output(output++, c->Vector(c->UnknownDim()));
+  }
+  for (size_t i = 0; i < key_types.size(); ++i) c->set_output(output++, c->Vector(2));
   return absl::OkStatus();
 }
 
@@ -60,12 +65,21 @@ REGISTER_OP("FusedEmbeddingParseExample")
     .Output("dense_values: Tdense")
     .Output("ragged_values: ragged_value_types")
     .Output("ragged_row_splits: ragged_split_types")
+    .Output("keys: Tkeys")
+    .Output("key_rows: Tkeys")
+    .Output("key_shapes: Tkeys")
     .Attr("Tdense: list({float, int64, string}) >= 0")
     .Attr("num_sparse: int >= 0")
     .Attr("sparse_types: list({float, int64, string}) >= 0")
     .Attr("ragged_value_types: list({float, int64, string}) >= 0")
     .Attr("ragged_split_types: list({int32, int64}) >= 0")
     .Attr("dense_shapes: list(shape) >= 0")
+    .Attr("Tkeys: list({int64}) >= 0 = []")
+    .Attr("key_names: list(string) = []")
+    .Attr("key_types: list({int64, string}) >= 0 = []")
+    .Attr("key_kinds: list(string) = []")
+    .Attr("key_num_buckets: list(int) = []")
+    .Attr("key_defaults: list(int) = []")
     .SetShapeFn(ParseExampleShape)
     .Doc(R"doc(
 Parses serialized Example messages: ParseExampleV2 of stock TensorFlow, with its inputs, outputs,
@@ -94,6 +108,15 @@ sparse_types: type of each sparse feature: that of its list, bytes, float or int
 ragged_value_types: type of each ragged feature.
 ragged_split_types: type of the row splits of each ragged feature.
 dense_shapes: the shape of each dense feature in an example; the first dimension may be unknown.
+keys: `[nnz]` keys by each rule, which a feature column makes of a sparse feature.
+key_rows: `[nnz]` the example of each.
+key_shapes: `[2]`, num_examples and the most values of one.
+Tkeys: int64 for each rule. One or more need serialized to be a vector.
+key_names: of each rule its feature, which may be sparse too, but not dense or ragged.
+key_types: type of the feature of each rule.
+key_kinds: `identity` of an integer, or `hash`.
+key_num_buckets: as num_buckets of FusedEmbeddingColumnKeys.
+key_defaults: as default_keys there.
 )doc");
 
 }  // namespace fused_embedding

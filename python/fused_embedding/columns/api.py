@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from fused_embedding.columns import fused_column
 from fused_embedding.columns.composed_column import with_dimension
+from fused_embedding.columns.examples import features_for
 from fused_embedding.columns.fused_column import DoFusion, fuse
 from fused_embedding.columns.group_scope import in_scope
 from fused_embedding.columns.handover import hand_over
@@ -314,8 +315,8 @@ def _make_shared(
 
 @traced_as_written
 def input_layer(
-    features: Mapping[str, Any],
-    feature_columns: Iterable[Any],
+    features: Mapping[str, Any] | None = None,
+    feature_columns: Iterable[Any] | None = None,
     weight_collections: list[str] | None = None,
     trainable: bool = True,
     cols_to_vars: dict[Any, Any] | None = None,
@@ -323,6 +324,7 @@ def input_layer(
     *,
     rows: Mapping[Any, Any] | None = None,
     adaptive_mask_tensors: Mapping[str, Any] | None = None,
+    serialized: Any = None,
 ) -> tf.Tensor:
     """The dense inputs of feature columns, in a `tf.compat.v1` graph, with one lookup op.
 
@@ -330,11 +332,13 @@ def input_layer(
     `fe.nn.group_embedding_lookup_sparse`. Columns of stock TensorFlow are included, whatever their
     `do_fusion`. Variables, their names and the order of the columns are stock's.
 
-    Another op makes the ids of stock's categorical columns from features of rank 1 or 2.
+    Another op makes the ids of stock's categorical columns from features of rank 1 or 2. Of
+    `serialized` examples one op parses all features, and makes the ids of hashed columns, columns
+    of integer ids, and columns without a vocabulary: no tensor has their values.
 
     Args:
         features: Tensors and SparseTensors of a batch by feature key, and RaggedTensors of rank 2
-            for these columns.
+            for these columns. None, if `serialized` is given.
         feature_columns: Dense columns.
         weight_collections: Further collections to add the variables to.
         trainable: Whether the variables are added to TRAINABLE_VARIABLES.
@@ -348,6 +352,10 @@ def input_layer(
         adaptive_mask_tensors: Of the keys of adaptive columns, `[nnz]` integers or bools, one for
             each value of the feature: whether it has a row of its own. Of other adaptive columns
             the filter decides.
+        serialized: `[num_examples]` serialized `tf.train.Example` messages, in place of `features`.
+            They are parsed as `fe.io.parse_example` parses the features that
+            `tf.feature_column.make_parse_example_spec` has for the columns. A graph that may be
+            saved for a server has stock's op for it; see `fe.io.parse_example`.
 
     Returns:
         `[num_rows, width]` float32, columns in the order of their names; num_rows is that of the
@@ -356,12 +364,14 @@ def input_layer(
     Raises:
         ValueError: If a column is not dense, a key of `rows` is no feature or column of the layer,
             the features of a column have different indices, an index is not of rank 1, or there
-            is a mask of a column that is not adaptive.
+            is a mask of a column that is not adaptive; if both `features` and `serialized` are
+            given, or neither, or `serialized` is no vector, or with `rows`.
         TypeError: If `rows` is not a mapping, or an index is not a dense tensor of integers.
         tf.errors.InvalidArgumentError: If an index is outside the rows of its column, when the
-            graph runs; the message has the names of the features.
+            graph runs; the message has the names of the features. If an example cannot be parsed:
+            as of `fe.io.parse_example`.
 
-    Source: `tf.compat.v1.feature_column.input_layer`; `rows` is ours.
+    Source: `tf.compat.v1.feature_column.input_layer`; `rows` and `serialized` are ours.
 
     >>> user = tf.feature_column.categorical_column_with_hash_bucket("user", 1000)
     >>> with tf.Graph().as_default():
@@ -383,10 +393,16 @@ def input_layer(
     >>> inputs.shape
     TensorShape([3, 8])
     """
+    if serialized is not None and rows is not None:
+        raise ValueError(
+            "rows has indices of columns with batches of their own, but all columns of serialized "
+            "have one batch; parse the examples by fe.io.parse_example, and give features"
+        )
+    batch, columns = features_for(features, serialized, feature_columns)
     filled = {"cols_to_vars": cols_to_vars, "cols_to_output_tensors": cols_to_output_tensors}
     call = {"weight_collections": weight_collections, "trainable": trainable}
     masks = adaptive_mask_tensors
-    return tf_input_layer(features, feature_columns, call, filled, rows, masks)
+    return tf_input_layer(batch, columns, call, filled, rows, masks)
 
 
 @traced_as_written

@@ -129,6 +129,8 @@ def partitioner_of(num_parts: int | None) -> Any:
 class EmbeddingVariableCategoricalColumn(_CategoricalFields, TableCategoricalColumn):
     """See `fused_embedding.feature_column.categorical_column_with_embedding`."""
 
+    takes_parsed_ids = True  # raw_features.rule_of_parsed; not of subclasses
+
     def make_table(self, name: str, dim: int, **arguments: Any) -> Any:
         """An EmbeddingVariable."""
         return get_embedding_variable(

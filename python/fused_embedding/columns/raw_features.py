@@ -18,6 +18,7 @@ from fused_embedding.lookup.feature_ids import (
     Feature,
     FeatureIds,
     KeyRule,
+    ParsedIds,
     is_readable,
 )
 from fused_embedding.ops.placement import is_in_another_task
@@ -149,7 +150,46 @@ def _crossed(column: Any, batch: _Batch) -> FeatureIds | None:
     return FeatureIds(tuple(features), CrossRule(column.hash_bucket_size, hash_key))
 
 
+class ParsedFeature(NamedTuple):
+    """What a batch has for a column whose ids were made while its examples were parsed.
+
+    Attributes:
+        key: Of the feature.
+        rule: How its values became ids.
+    """
+
+    key: str
+    rule: KeyRule
+
+
+def rule_of_parsed(column: Any) -> KeyRule | None:
+    """How the values of a column's one feature become ids; None: it takes more than a rule.
+
+    Args:
+        column: A categorical column.
+    """
+    if type(column) is fc_v2.HashedCategoricalColumn:
+        return KeyRule("hash", column.hash_bucket_size)
+    if type(column) is fc_v2.IdentityCategoricalColumn:
+        default = column.default_value
+        return KeyRule("identity", column.number_buckets, -1 if default is None else default)
+    if vars(type(column)).get("takes_parsed_ids"):
+        return column.key_rule(column.dtype == tf.string)
+    return None
+
+
+def _parsed(column: Any, batch: _Batch) -> FeatureIds | None:
+    rule = rule_of_parsed(column)
+    parsed = None
+    if rule is not None:
+        parsed = batch.cache._features.get(ParsedFeature(column.key, rule))
+    return None if parsed is None else FeatureIds((), parsed=ParsedIds(*parsed))
+
+
 def _ids_of(column: Any, batch: _Batch) -> FeatureIds | None:
+    parsed = _parsed(column, batch)
+    if parsed is not None:
+        return parsed
     if type(column) is fc_v2.CrossedColumn:
         return _crossed(column, batch)
     feature = _feature_of(column, batch)

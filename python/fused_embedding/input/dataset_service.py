@@ -1,7 +1,7 @@
 """Datasets that go to a tf.data service, whose workers may lack this package, get stock's ops.
 
-The op that parses has the inputs, outputs and attrs of stock's: another name is all that changes in
-the dataset's graph.
+The op that parses has the inputs, outputs and attrs of stock's, and attrs of keys, of which a
+dataset makes none: another name and those are all that changes in the dataset's graph.
 """
 
 import tensorflow as tf
@@ -9,6 +9,7 @@ import tensorflow as tf
 from fused_embedding.ops.tf_private import VariantDataset
 
 OURS, STOCK = "FusedEmbeddingParseExample", "ParseExampleV2"
+_KEY_ATTRS = ("Tkeys", "key_names", "key_types", "key_kinds", "key_num_buckets", "key_defaults")
 
 
 def with_stock_ops(dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -41,5 +42,7 @@ def with_stock_ops(dataset: tf.data.Dataset) -> tf.data.Dataset:
         return dataset
     for node in ours:
         node.op = STOCK
+        for name in _KEY_ATTRS:
+            node.attr.pop(name, None)
     variant = tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
     return VariantDataset(variant, dataset.element_spec).with_options(dataset.options())

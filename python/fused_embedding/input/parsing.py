@@ -4,8 +4,8 @@ TensorFlow's own functions turn features into the arguments of the op, and its o
 only the op is another one.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -129,16 +129,76 @@ def parse_raw(serialized: Any, names: Any, params: Any, name: str | None) -> dic
         if params.ragged_keys and serialized.shape.ndims is None:
             raise ValueError("serialized must have statically-known rank to parse ragged features.")
         outputs = _parse(serialized, [] if names is None else names, params, name)
-        ragged = parsing_config._build_ragged_tensors(
-            serialized.shape, outputs.ragged_values, outputs.ragged_row_splits
+        return _features_of(outputs, params, serialized.shape)
+
+
+class WantedKeys(NamedTuple):
+    """A feature whose values become keys, by a rule of a feature column.
+
+    Attributes:
+        name: Of the feature, whose examples may have any number of values.
+        dtype: tf.string or tf.int64.
+        kind: "hash" or "identity", of integers; see `lookup.feature_ids.KeyRule`.
+        num_buckets: As there.
+        default_key: As there.
+    """
+
+    name: str
+    dtype: tf.DType
+    kind: str
+    num_buckets: int
+    default_key: int
+
+
+def parse_keys(
+    serialized: Any, keys: Sequence[WantedKeys], features: dict[str, Any]
+) -> tuple[list[tuple[tf.Tensor, tf.Tensor, tf.Tensor]], dict[str, Any]]:
+    """Parses a batch of examples, and makes keys of some features in the same op.
+
+    Args:
+        serialized: `[num_examples]` strings.
+        keys: At least one.
+        features: As in `parse_example`, maybe none.
+
+    Returns:
+        For each of `keys` `[nnz]` int64 keys, `[nnz]` int64 example of each, and `[2]` int64 number
+        of examples and most values of one; and what `parse_example` returns for `features`.
+    """
+    with tf.name_scope("ParseExample"):
+        features = parsing_ops._prepend_none_dimension(features)
+        params = parsing_config._ParseOpParams.from_features(features, _FEATURES)
+        serialized = tf.convert_to_tensor(serialized, name="serialized")
+        names, dtypes, kinds, num_buckets, defaults = zip(*keys, strict=True)
+        outputs = _parse(
+            serialized,
+            [],
+            params,
+            None,
+            Tkeys=[tf.int64] * len(keys),
+            key_names=names,
+            key_types=dtypes,
+            key_kinds=kinds,
+            key_num_buckets=num_buckets,
+            key_defaults=defaults,
         )
-        of_sparse = (outputs.sparse_indices, outputs.sparse_values, outputs.sparse_shapes)
-        sparse = [tf.SparseTensor(*parts) for parts in zip(*of_sparse, strict=True)]
-        keys = params.sparse_keys + params.dense_keys + params.ragged_keys
-        return dict(zip(keys, [*sparse, *outputs.dense_values, *ragged], strict=True))
+        parsed = _features_of(outputs, params, serialized.shape)
+        parsed = parsing_config._construct_tensors_for_composite_features(features, parsed)
+        made = zip(outputs.keys, outputs.key_rows, outputs.key_shapes, strict=True)
+        return list(made), parsed
 
 
-def _parse(serialized: tf.Tensor, names: Any, params: Any, name: str | None) -> Any:
+def _features_of(outputs: Any, params: Any, shape: tf.TensorShape) -> dict[str, Any]:
+    """Tensors by name: sparse, dense, ragged, of examples of a shape."""
+    ragged = parsing_config._build_ragged_tensors(
+        shape, outputs.ragged_values, outputs.ragged_row_splits
+    )
+    of_sparse = (outputs.sparse_indices, outputs.sparse_values, outputs.sparse_shapes)
+    sparse = [tf.SparseTensor(*parts) for parts in zip(*of_sparse, strict=True)]
+    keys = params.sparse_keys + params.dense_keys + params.ragged_keys
+    return dict(zip(keys, [*sparse, *outputs.dense_values, *ragged], strict=True))
+
+
+def _parse(serialized: tf.Tensor, names: Any, params: Any, name: str | None, **keys: Any) -> Any:
     op: Callable[..., Any] = raw_ops.FusedEmbeddingParseExample
     return op(
         serialized=serialized,
@@ -153,4 +213,5 @@ def _parse(serialized: tf.Tensor, names: Any, params: Any, name: str | None) -> 
         ragged_split_types=params.ragged_split_types,
         dense_shapes=params.dense_shapes_as_proto,
         name=name,
+        **keys,
     )

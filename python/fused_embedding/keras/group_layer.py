@@ -7,6 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from fused_embedding.keras.group_examples import (
+    check_examples,
+    examples_from_config,
+    examples_to_config,
+    input_specs,
+    parse_inputs,
+)
 from fused_embedding.keras.group_lookups import (
     PendingLookup,
     is_plain_embedding,
@@ -15,7 +22,7 @@ from fused_embedding.keras.group_lookups import (
     rule_of_ids,
 )
 from fused_embedding.keras.table_of import held_table
-from fused_embedding.lookup.feature_ids import KeyRule
+from fused_embedding.lookup.feature_ids import KeyRule, ParsedIds
 from fused_embedding.lookup.names import lookups_of
 from fused_embedding.lookup.run import run_group, run_group_side_by_side
 from fused_embedding.variable.inference import inference_unless_trained
@@ -31,6 +38,13 @@ class FeatureLayers(NamedTuple):
 
     front: Any
     lookup: Any
+
+
+class _Parsed:
+    """How features are parsed; an object that Keras does not track."""
+
+    def __init__(self, of_name: dict[str, Any]):
+        self.of_name = of_name
 
 
 class _Features:
@@ -81,6 +95,11 @@ class GroupLayer:
     Args:
         features: For each feature an embedding layer, or a list `[front, embedding layer]`.
         concat: Whether to return one tensor instead of a dictionary.
+        examples: How each feature is parsed, as of `fe.io.parse_example`: by a tf.io.VarLenFeature,
+            a FixedLenFeature, or a RaggedFeature without partitions. The layer is then called with
+            a vector of serialized tf.train.Examples. One op parses them, and makes the ids of an
+            EmbeddingBag over a VarLenFeature of integers, or behind Hashing: no tensor has their
+            values. What may be saved has stock's op; see `fe.io.parse_example`.
         **kwargs: Arguments of keras.layers.Layer, such as `name`.
 
     >>> layers = fe.keras.layers
@@ -98,19 +117,23 @@ class GroupLayer:
     _keras: Any  # the module
     _is_keras_3: bool
 
-    def __init__(self, features: Mapping[str, Any], *, concat: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        features: Mapping[str, Any],
+        *,
+        concat: bool = False,
+        examples: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         layers = _checked_features(self._keras, features)
         distinct = {id(layer): layer for of in layers.values() for layer in of if layer is not None}
         masking = [name for name, of in layers.items() if getattr(of.lookup, "mask_zero", False)]
-        if concat and masking:
-            raise ValueError(
-                f"concat = True returns one tensor, which cannot have the masks that the layers of "
-                f"{masking} make; use concat = False, or layers without mask_zero"
-            )
+        _check_masks(masking, concat, examples)
         super().__init__(autocast=False, **kwargs)  # type: ignore[call-arg]
         self.supports_jit = False  # XLA knows no ops of ours
         self.supports_masking = bool(masking)
         self.concat = concat
+        self._examples = None if examples is None else _Parsed(check_examples(layers, examples))
         self.sublayers = list(distinct.values())
         self._features = _Features(layers)
 
@@ -148,13 +171,16 @@ class GroupLayer:
     def __call__(self, inputs: Any, weights: Any = None, **kwargs: Any) -> Any:
         """Calls the layer; see `call`."""
         given = {} if weights is None else {"weights": _as_tensors(weights)}
+        if self._examples is not None and isinstance(inputs, np.ndarray | list | tuple):
+            inputs = tf.convert_to_tensor(inputs, tf.string)
         return super().__call__(_as_tensors(inputs), **given, **kwargs)  # type: ignore[misc]
 
     def call(self, inputs: Any, weights: Any = None, training: Any = None) -> Any:
         """Looks up the ids of all features.
 
         Args:
-            inputs: For each feature what its first layer takes. Other keys are ignored.
+            inputs: For each feature what its first layer takes. Other keys are ignored. With
+                `examples`, `[num_examples]` strings.
             weights: Weights of the ids of some features, for the layers that take weights.
             training: If False, tables do not change. Layers that are not trainable never change.
 
@@ -163,7 +189,9 @@ class GroupLayer:
             order of the features along the last dimension, of the layer's compute_dtype.
 
         Raises:
-            ValueError: For a feature without values, and for weights of an unknown feature.
+            ValueError: For a feature without values, for weights of an unknown feature, and for
+                weights beside `examples`.
+            tf.errors.InvalidArgumentError: If an example cannot be parsed.
         """
         inputs, weights = self._checked_inputs(inputs, weights)
         training = training if self.trainable else False
@@ -179,9 +207,30 @@ class GroupLayer:
         with inference_unless_trained(lookup, training), reader:
             yield
 
+    def _parsed(self, serialized: Any, examples: dict[str, Any]) -> dict[str, Any]:
+        """The values of each feature of serialized examples."""
+        if not tf.is_tensor(serialized) or serialized.dtype != tf.string:
+            raise ValueError(
+                f"the layer {self.name!r} has examples, and must be called with a vector of "
+                f"serialized tf.train.Examples, but it was called with {serialized!r}"
+            )
+        return parse_inputs(serialized, examples, self._rule_of_parsed)
+
+    def _rule_of_parsed(self, name: str, dtype: tf.DType) -> KeyRule | None:
+        """How the op that parses makes ids of a feature; None if it must give its values."""
+        front, lookup = self._features.of_name[name]
+        if not hasattr(lookup, "pending_parsed") or not has_pending_lookup(lookup):
+            return None
+        if front is None:
+            return KeyRule("identity") if dtype == tf.int64 else None
+        rule = rule_of_front(self._keras, front, dtype)
+        return rule if rule is not None and rule.kind == "hash" else None
+
     def _look_up(self, layers: FeatureLayers, values: Any, weights: Any) -> Any:
         """A PendingLookup, or the result of the layers if they must be called."""
         front, lookup = layers
+        if isinstance(values, ParsedIds):
+            return lookup.pending_parsed(values)
         rule = None
         if front is not None:
             if self._takes_values(lookup, values):
@@ -239,6 +288,14 @@ class GroupLayer:
 
     def _checked_inputs(self, inputs: Any, weights: Any) -> tuple[Any, Any]:
         """The inputs and weights, after a check of their names."""
+        if self._examples is not None:
+            if weights:
+                raise ValueError(
+                    f"the layer {self.name!r} has examples and was called with weights of "
+                    f"{sorted(weights)}: leave them out, or call a layer without examples with "
+                    "what fe.io.parse_example returns"
+                )
+            return self._parsed(inputs, self._examples.of_name), {}
         names, given = list(self._features.of_name), inputs
         if not isinstance(given, Mapping) or not set(names) <= set(given):
             keys = sorted(given) if isinstance(given, Mapping) else type(given).__name__
@@ -290,7 +347,10 @@ class GroupLayer:
         Returns:
             For each feature a KerasTensor; with `concat`, one.
         """
-        inputs, _ = self._checked_inputs(inputs, weights)
+        if self._examples is not None:
+            inputs = input_specs(self._keras, inputs, self._examples.of_name)
+        else:
+            inputs, _ = self._checked_inputs(inputs, weights)
         specs = {}
         for name, (front, lookup) in self._features.of_name.items():
             ids = inputs[name] if front is None else front.compute_output_spec(inputs[name])
@@ -324,6 +384,7 @@ class GroupLayer:
                 for name, layers in self._features.of_name.items()
             },
             "concat": self.concat,
+            "examples": examples_to_config(self._examples.of_name if self._examples else None),
         }
 
     @classmethod
@@ -343,7 +404,22 @@ class GroupLayer:
             name: [sublayers[i] for i in numbers]
             for name, numbers in config.pop("features").items()
         }
-        return cls(features, **config)
+        examples = examples_from_config(config.pop("examples", None))
+        return cls(features, examples=examples, **config)
+
+
+def _check_masks(masking: list[str], concat: bool, examples: Any) -> None:
+    """Refuses layers that make masks where a group has none."""
+    if concat and masking:
+        raise ValueError(
+            f"concat = True returns one tensor, which cannot have the masks that the layers of "
+            f"{masking} make; use concat = False, or layers without mask_zero"
+        )
+    if examples is not None and masking:
+        raise ValueError(
+            f"a layer with examples has no ids to make the masks of {masking} of; use layers "
+            "without mask_zero, or call the layer with what fe.io.parse_example returns"
+        )
 
 
 def _checked_features(keras: Any, features: Any) -> dict[str, FeatureLayers]:

@@ -5,7 +5,13 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from fused_embedding.lookup.feature_ids import Feature, FeatureIds, KeyRule, is_readable
+from fused_embedding.lookup.feature_ids import (
+    Feature,
+    FeatureIds,
+    KeyRule,
+    ParsedIds,
+    is_readable,
+)
 from fused_embedding.lookup.group import Column
 from fused_embedding.lookup.ids import as_sparse_ids, weight_values
 from fused_embedding.lookup.names import ids_name
@@ -106,6 +112,25 @@ def combined_rows(
         return tf.cast(rows, dtype)
 
     return PendingLookup(column, finish, is_matrix)
+
+
+def combined_parsed(
+    table: Any, ids: ParsedIds, options: LookupOptions, dtype: str
+) -> PendingLookup:
+    """`combined_rows` of ids that were made while examples were parsed.
+
+    Args:
+        table: What `as_shards` takes.
+        ids: Of the examples.
+        options: The options of the lookup.
+        dtype: Type of the result.
+
+    Returns:
+        A lookup with the result `[num_examples, dim]`.
+    """
+    shards = as_shards(table, "table")
+    column = Column(shards, FeatureIds((), name=ids_name("ids"), parsed=ids), options)
+    return PendingLookup(column, lambda rows: tf.cast(rows, dtype), is_matrix=True)
 
 
 def _column(table: Any, values: Any, rule: KeyRule, weights: Any, options: LookupOptions) -> Column:

@@ -7,12 +7,17 @@ from typing import Any
 import tensorflow as tf
 
 from fused_embedding.keras.group_layer import GroupLayer
-from fused_embedding.keras.group_lookups import PendingLookup, combined_rows, rows_of_ids
+from fused_embedding.keras.group_lookups import (
+    PendingLookup,
+    combined_parsed,
+    combined_rows,
+    rows_of_ids,
+)
 from fused_embedding.keras.preprocessing import STAND_INS
 from fused_embedding.keras.table_layer import TableLayer
 from fused_embedding.keras.table_training import PACKAGE, keras_of, register
 from fused_embedding.lookup import deeprec_signatures, group_signatures
-from fused_embedding.lookup.feature_ids import KeyRule, is_readable
+from fused_embedding.lookup.feature_ids import KeyRule, ParsedIds, is_readable
 from fused_embedding.lookup.options import make_options
 
 
@@ -254,6 +259,18 @@ class _EmbeddingBag(TableLayer):
             weights = self._checked_weights(weights, ids)
         options = make_options(self.combiner, self.max_norm, self.default_id)
         return combined_rows(self._params, ids, rule, weights, options, self.compute_dtype)
+
+    def pending_parsed(self, ids: ParsedIds) -> PendingLookup:
+        """`pending_lookup` of ids that were made while examples were parsed.
+
+        Args:
+            ids: Of the examples.
+
+        Returns:
+            A lookup with the result of `call`.
+        """
+        options = make_options(self.combiner, self.max_norm, self.default_id)
+        return combined_parsed(self._params, ids, options, self.compute_dtype)
 
     def takes_values(self, values: Any) -> bool:
         """Whether `pending_lookup` takes ragged or sparse values that its rule makes ids of."""

@@ -101,11 +101,26 @@ class _ShapeTensor:
         return tf.TensorShape([self._rank])
 
 
+class ParsedIds(NamedTuple):
+    """Ids that the op made which parsed examples.
+
+    Attributes:
+        ids: `[nnz]` int64.
+        rows: `[nnz]` int64 example of each.
+        dense_shape: `[2]` int64 number of examples, and of the ids of the one with most.
+    """
+
+    ids: tf.Tensor
+    rows: tf.Tensor
+    dense_shape: tf.Tensor
+
+
 class FeatureIds(NamedTuple):
     """Ids that are yet to be made: the features of a column.
 
     Attributes:
-        features: One; those of a cross, of which each combination of values in a row is an id.
+        features: One; those of a cross, of which each combination of values in a row is an id; none
+            of ids that are parsed.
         cross: How several features become one id, or None.
         weights: `[nnz]` weight of each id, or None.
         name: What errors call the ids.
@@ -115,6 +130,7 @@ class FeatureIds(NamedTuple):
         lengths: `[num_rows]` int64 length of each sequence, or None.
         is_own: See `SparseIds`.
         shared: What makes the shared rows of the ids in an adaptive table; None: their own hashes.
+        parsed: The ids, if they are there already.
     """
 
     features: tuple[Feature, ...]
@@ -126,6 +142,7 @@ class FeatureIds(NamedTuple):
     lengths: tf.Tensor | None = None
     is_own: tf.Tensor | None = None
     shared: "FeatureIds | None" = None
+    parsed: ParsedIds | None = None
 
     @property
     def _rank(self) -> int:
@@ -187,6 +204,11 @@ def make_ids(columns: Sequence[FeatureIds]) -> list[SparseIds]:
     made = _made_in_graph()
     where = () if tf.executing_eagerly() else (device_of_op(), control_flow_context())
     identities = [(_identity(column), where) for column in columns]
+    made.update(
+        (identity, _Made(column.parsed.ids, column.parsed[1:], (column.parsed,)))
+        for identity, column in zip(identities, columns, strict=True)
+        if column.parsed is not None
+    )
     missing = {
         identity: column
         for identity, column in zip(identities, columns, strict=True)
@@ -210,12 +232,12 @@ class _Made(NamedTuple):
     Attributes:
         keys: `[nnz]`.
         place: The row of each, or `[nnz, 2]` indices, and `[2]` dense shape.
-        features: What they are made of, which keeps the tensors that `_identity` names by their id.
+        sources: What they are made of, which keeps the tensors that `_identity` names by their id.
     """
 
     keys: tf.Tensor
     place: tuple[tf.Tensor, tf.Tensor]
-    features: tuple[Feature, ...]
+    sources: tuple[Feature | ParsedIds, ...]
 
 
 def _made_in_graph() -> dict[Any, _Made]:
@@ -240,7 +262,8 @@ def _identity(column: FeatureIds) -> Hashable:
         )
         for feature in column.features
     ]
-    return tuple(features), column.cross
+    parsed = () if column.parsed is None else tuple(map(id, column.parsed))
+    return tuple(features), column.cross, parsed
 
 
 def _make(columns: Sequence[FeatureIds]) -> list[_Made]:

@@ -163,3 +163,47 @@ def _as_matrix(values: tf.Tensor) -> tf.Tensor:
     shape = tf.shape(values)
     width = tf.reduce_prod(shape[1:])
     return tf.reshape(values, tf.stack([shape[0], width]))
+
+
+def example_keys(op: tf.Operation, serialized: tf.Tensor, names: tf.Tensor) -> dict[str, Any]:
+    """The outputs of FusedEmbeddingParseExample that are keys.
+
+    Args:
+        op: The op.
+        serialized: As its input.
+        names: As its input.
+
+    Returns:
+        "keys", "key_rows" and "key_shapes", a tensor for each rule.
+    """
+    lists = ("names", "types", "kinds", "num_buckets", "defaults")
+    rules = list(zip(*(op.get_attr(f"key_{name}") for name in lists), strict=True))
+    dtypes = {rule[0]: rule[1] for rule in rules}
+    parsed = tf.raw_ops.ParseExampleV2(
+        serialized=serialized,
+        names=names,
+        sparse_keys=list(dtypes),
+        dense_keys=tf.zeros([0], tf.string),
+        ragged_keys=tf.zeros([0], tf.string),
+        dense_defaults=[],
+        num_sparse=len(dtypes),
+        sparse_types=list(dtypes.values()),
+        ragged_value_types=[],
+        ragged_split_types=[],
+        dense_shapes=[],
+    )
+    of_sparse = (parsed.sparse_indices, parsed.sparse_values, parsed.sparse_shapes)
+    sparse = dict(zip(dtypes, zip(*of_sparse, strict=True), strict=True))
+    no_inputs = _Inputs(*(iter(()) for _ in _Inputs._fields))
+    made: dict[str, Any] = {"keys": [], "key_rows": [], "key_shapes": []}
+    for name, _, kind, num_buckets, default in rules:
+        indices, values, shape = sparse[name]
+        feature = _Feature(values, "sparse", _text(kind), num_buckets, default, [], no_inputs)
+        made["keys"].append(feature.keys(values, None))
+        made["key_rows"].append(indices[:, 0])
+        made["key_shapes"].append(shape)
+    return made
+
+
+def _text(attr: Any) -> str:
+    return attr.decode() if isinstance(attr, bytes) else attr

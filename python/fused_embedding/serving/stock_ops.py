@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from fused_embedding.lookup.stock_parts import Combining, Pairs, flat_rows, is_valid, partitioned
 from fused_embedding.serving.looked_up import LookedUp
-from fused_embedding.serving.stock_keys import column_keys
+from fused_embedding.serving.stock_keys import column_keys, example_keys
 from fused_embedding.serving.stored_rows import Coding, StoredRows
 
 # Inputs that say how often and when keys occur, and what becomes of new ones, which only training
@@ -350,9 +350,12 @@ _PARSE_ATTRS = (
 
 
 def _parse_example(call: Call) -> dict[str, Any]:
-    """The same contract under another name."""
+    """The same contract under another name, and keys of features that are parsed by themselves."""
     attrs = {name: call.op.get_attr(name) for name in _PARSE_ATTRS}
-    return tf.raw_ops.ParseExampleV2(**call.inputs, **attrs)._asdict()
+    outputs = tf.raw_ops.ParseExampleV2(**call.inputs, **attrs)._asdict()
+    if not call.op.get_attr("key_names"):
+        return outputs
+    return outputs | example_keys(call.op, call.inputs["serialized"], call.inputs["names"])
 
 
 # What ops become: their outputs by name, without those that only training reads.

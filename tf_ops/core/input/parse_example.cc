@@ -147,4 +147,11 @@ void ParsedExamples::WriteIndices(const ListsOfFeature& lists, int64_t* indices)
   }
 }
 
+void ParsedExamples::WriteKeys(int64_t block, const ExampleKeys& keys) const {
+  const ListsOfFeature lists = ListsOf(block, keys.feature);
+  WriteKeysOfLists({lists.lists, lists.size}, features_[keys.feature].kind, keys.rule,
+                   lists.first_example, keys.keys + lists.first_value,
+                   keys.rows + lists.first_value);
+}
+
 }  // namespace fused_embedding

@@ -3,7 +3,7 @@
 //   {"c": ["x", "y"], "d": [0.5]}, {"d": [1.5]}
 //
 // and "c" wanted as sparse texts, "d" as one float: c has values [x, y] with indices
-// [[0, 0], [0, 1]], d is [[0.5], [1.5]].
+// [[0, 0], [0, 1]], d is [[0.5], [1.5]]. Sparse features may be wanted as keys (example_keys.h).
 //
 // Plan finds the lists of all examples, checks them and counts their values; Run copies the values
 // out. What is accepted, and each error, is what tf.io.parse_example accepts and says; two of its
@@ -25,6 +25,7 @@
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/input/example_features.h"
+#include "tf_ops/core/input/example_keys.h"
 #include "tf_ops/core/input/example_lists.h"
 #include "tf_ops/core/input/plain_example.h"
 
@@ -40,6 +41,7 @@ struct ExampleBatch {
 // Where the values of a feature go. Text is as CopyValues wants it.
 template <typename Text>
 struct FeatureOutput {
+  bool is_wanted = true;  // false: of a feature that is wanted as keys alone
   // sparse, ragged: [NumValues]; fixed: [num_examples, num_values]; padded: [num_examples, width].
   std::variant<Text*, float*, int64_t*> values;
   // fixed: [num_values], or null; padded: [1]. Of the type of `values`.
@@ -59,12 +61,14 @@ class ParsedExamples {
   int64_t NumValues(int64_t feature) const { return totals_[feature].num_values; }
   int64_t MaxValues(int64_t feature) const { return totals_[feature].max_values; }
 
-  // An output for each feature.
+  // An output for each feature, and the keys of some sparse ones.
   template <typename Text>
-  void Run(const CpuExec& exec, Span<const FeatureOutput<Text>> outputs) const {
+  void Run(const CpuExec& exec, Span<const FeatureOutput<Text>> outputs,
+           Span<const ExampleKeys> keys = {}) const {
     exec.ParallelFor(num_blocks(), BlockNs(), [&](int64_t begin, int64_t end) {
       for (int64_t block = begin; block < end; ++block) {
         for (int64_t f = 0; f < features_.size; ++f) WriteFeature(block, f, outputs[f]);
+        for (const ExampleKeys& of_rule : keys) WriteKeys(block, of_rule);
       }
     });
   }
@@ -103,6 +107,7 @@ class ParsedExamples {
 
   template <typename Text>
   void WriteFeature(int64_t block, int64_t f, const FeatureOutput<Text>& output) const {
+    if (!output.is_wanted) return;
     const ListsOfFeature lists = ListsOf(block, f);
     const ExampleFeature& feature = features_[f];
     std::visit([&](auto* values) { WriteValues(lists, feature, output, values); }, output.values);
@@ -158,6 +163,7 @@ class ParsedExamples {
   }
 
   void WriteIndices(const ListsOfFeature& lists, int64_t* indices) const;
+  void WriteKeys(int64_t block, const ExampleKeys& keys) const;
   template <typename Split>
   static void WriteSplits(const ListsOfFeature& lists, Split* splits) {
     if (splits == nullptr) return;  // of a single example
