@@ -48,7 +48,7 @@ def measure(threads: int) -> None:
     """Measures all data and layouts and writes a JSON file."""
     cells = []
     for data in _DATA.value:
-        examples = _examples(data)
+        examples = examples_of(data)
         for layout in _LAYOUT.value:
             num_bytes = sum(map(len, examples))
             systems = _measured(examples, data, layout, threads)
@@ -83,7 +83,7 @@ def _measured(examples: list[bytes], data: str, layout: str, threads: int) -> di
     return measured
 
 
-def _names(data: str) -> tuple[list[str], list[str]]:
+def names_of(data: str) -> tuple[list[str], list[str]]:
     """Of the strings and of the floats."""
     texts, floats = ("categorical_feature_", "numeric_feature_") if "long" in data else ("c", "d")
     return (
@@ -92,18 +92,23 @@ def _names(data: str) -> tuple[list[str], list[str]]:
     )
 
 
-def _examples(data: str) -> list[bytes]:
-    """Serialized examples."""
+def examples_of(data: str, are_integers: bool = False) -> list[bytes]:
+    """Serialized examples, with integers up to 10^8 in the place of strings if they are wanted."""
     import tensorflow as tf
 
     rng = np.random.default_rng(0)
-    texts, floats = _names(data)
+    texts, floats = names_of(data)
     made = []
     for _ in range(_BATCH.value):
         feature = {}
         for name in texts:
-            value = b"%08x" % int(rng.integers(2**32))
-            feature[name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+            number = int(rng.integers(10**8 if are_integers else 2**32))
+            if are_integers:
+                integers = tf.train.Int64List(value=[number])
+                feature[name] = tf.train.Feature(int64_list=integers)
+            else:
+                texts_list = tf.train.BytesList(value=[b"%08x" % number])
+                feature[name] = tf.train.Feature(bytes_list=texts_list)
         for name in [*floats, "label", *(f"u{i}" for i in range(_UNUSED) if data == "unused")]:
             value = tf.train.FloatList(value=[float(rng.random())])
             feature[name] = tf.train.Feature(float_list=value)
@@ -136,7 +141,7 @@ def _spec(data: str, layout: str) -> dict[str, Any]:
     """The features that are asked for."""
     import tensorflow as tf
 
-    texts, floats = _names(data)
+    texts, floats = names_of(data)
     make = {
         "varlen": tf.io.VarLenFeature,
         "ragged": tf.io.RaggedFeature,

@@ -23,6 +23,35 @@ def table(records: Sequence[dict]) -> str:
     return "\n".join(lines)
 
 
+def rows_table(records: Sequence[dict]) -> str:
+    """Returns the table of the way from serialized examples to the rows of an input layer."""
+    lines = ["### From examples to rows", ""]
+    head = ["examples", "hashed", "threads", "CPU ms, stock", "parsed, then rows", "serialized"]
+    lines += markdown.head([*head, "over stock", "over stock, wall", "over parsed"])
+    for record in sorted(records, key=lambda record: record["axes"]["threads"]):
+        axes = record["axes"]
+        for cell in record["cells"]:
+            systems = cell["systems"]
+            ours = systems["serialized"]
+            lines.append(
+                markdown.row(
+                    [
+                        f"{axes['batch_size']}, {cell['data']}",
+                        cell["features"],
+                        str(axes["threads"]),
+                        *(
+                            markdown.milliseconds(systems[name])
+                            for name in ("stock", "parsed", "serialized")
+                        ),
+                        markdown.speedup(ours["speedup_over"]["stock"]),
+                        markdown.speedup(ours["wall"]["speedup_over"]["stock"]),
+                        markdown.speedup(ours["speedup_over"]["parsed"]),
+                    ]
+                )
+            )
+    return "\n".join(lines)
+
+
 def _row(axes: dict, cell: dict, of_one: dict[str, float]) -> str:
     stock, ours = (cell["systems"][name] for name in (STOCK, OURS))
     is_one = axes["threads"] == 1 or cell["phase"] not in of_one

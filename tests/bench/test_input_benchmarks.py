@@ -9,6 +9,20 @@ from benchmarks.report import input_reports  # isort: skip
 
 
 @pytest.mark.slow
+def test_the_way_from_examples_to_rows_is_compared_with_stock(tmp_path):
+    arguments = ["--batch_size=8", "--strings=3", "--floats=2", "--rounds=2", "--block=2"]
+    record, done = run_module("input.serialized_rows", tmp_path, *arguments, "--threads=1")
+    phases = [cell["phase"] for cell in record["cells"]]
+    assert phases == [
+        f"{of} {data}" for of in ("strings", "integers") for data in ("written", "shuffled")
+    ]
+    for cell in record["cells"]:
+        assert list(cell["systems"]) == ["stock", "parsed", "serialized", "serialized_again"]
+    assert "times as fast as stock" in done.stdout
+    assert "| 8, shuffled | integers | 1 |" in input_reports.rows_table([record])
+
+
+@pytest.mark.slow
 def test_parsed_examples_are_compared_with_stock(tmp_path):
     arguments = ["--batch_size=8", "--strings=3", "--floats=2", "--rounds=2", "--block=2"]
     record, done = run_module("input.parse_example", tmp_path, *arguments, "--threads=1")

@@ -1,0 +1,127 @@
+r"""Times the way from serialized examples to the rows of an input layer.
+
+    python -m benchmarks.input.serialized_rows
+    python -m benchmarks.input.serialized_rows --features=strings --data=written --threads=1
+
+The examples are those of benchmarks.input.parse_example: 26 `strings`, or `integers` below 10^8 in
+their place, and 13 floats, `written` in Python's order or `shuffled`. Each string or integer is
+hashed into 10^5 buckets and looked up in a table of its own, of dim 16. `stock` is
+tf.io.parse_example and stock's input_layer, `parsed` are fe.io's and fe.feature_column's, and
+`serialized` is fe.feature_column.input_layer over the examples themselves. All give the same rows
+before they are timed; `serialized_again` says how far two equal things are apart. Figures are CPU
+time of the process; those of the wall clock are beside them.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+from absl import app, flags
+
+from benchmarks.harness import processes, timing
+from benchmarks.input import parse_example
+from benchmarks.report import results
+
+_FEATURES = flags.DEFINE_list("features", ["strings", "integers"], "What is hashed.")
+
+SYSTEMS = ("stock", "parsed", "serialized", "serialized_again")
+DATA = ("written", "shuffled")
+_BUCKETS, _DIM = 100_000, 16
+
+
+def main(_: list[str]) -> None:
+    """Measures with each number of threads."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    axes = {"threads": flags.FLAGS.threads}
+    processes.measure_each("input.serialized_rows", axes, lambda threads: measure(int(threads)))
+
+
+def measure(threads: int) -> None:
+    """Measures all features and data and writes a JSON file."""
+    cells = []
+    for features in _FEATURES.value:
+        for data in (data for data in flags.FLAGS.data if data in DATA):
+            examples = parse_example.examples_of(data, are_integers=features == "integers")
+            systems = _measured(examples, data, features, threads)
+            cell = {"phase": f"{features} {data}", "data": data, "features": features}
+            cells.append({**cell, "num_bytes": sum(map(len, examples)), "systems": systems})
+    axes: dict[str, Any] = {"workload": "serialized_rows", "mode": "serialized"}
+    options = ("batch_size", "strings", "floats", "rounds", "block")
+    axes |= {"threads": threads} | {option: flags.FLAGS[option].value for option in options}
+    record = results.record_of("benchmarks.input.serialized_rows", axes, cells)
+    results.write(record, f"serialized_rows-t{threads}", flags.FLAGS.output)
+
+
+def _measured(examples: list[bytes], data: str, features: str, threads: int) -> dict[str, Any]:
+    """The figures of each system: CPU time, and the wall clock's under "wall"."""
+    runs = {name: _run(name, data, features, threads) for name in SYSTEMS}
+    batch = np.array(examples, object)
+    rows = {name: run(batch) for name, run in runs.items()}
+    for name in SYSTEMS:
+        np.testing.assert_array_equal(rows[name], rows["stock"], err_msg=name)
+    steps = {name: _step(run, batch) for name, run in runs.items()}
+    rounds, block = flags.FLAGS.rounds, flags.FLAGS.block
+    samples = timing.alternate(steps, rounds, block, clock=timing.cpu_and_wall)
+    cpu, wall = ({name: of[..., i] for name, of in samples.items()} for i in (0, 1))
+    measured: dict[str, Any] = {}
+    for name in SYSTEMS:
+        measured[name] = timing.summary(cpu[name]) | {"wall": timing.summary(wall[name])}
+        for clock, figures in ((cpu, measured[name]), (wall, measured[name]["wall"])):
+            figures["speedup_over"] = {
+                other: timing.ratio(clock[other], clock[name]) for other in SYSTEMS if other != name
+            }
+    ours = measured["serialized"]
+    print(
+        f"{features} {data}, {threads} threads: {ours['median_us'] / 1e3:.2f} ms CPU, "
+        f"{ours['speedup_over']['stock']['median']} times as fast as stock, "
+        f"{ours['speedup_over']['parsed']['median']} times as fast as parsed"
+    )
+    return measured
+
+
+def _step(run: Callable[[Any], Any], batch: np.ndarray) -> timing.Step:
+    return lambda _: run(batch)
+
+
+def _run(name: str, data: str, features: str, threads: int) -> Callable[[Any], Any]:
+    """A function from examples to rows, in a graph and a session of its own."""
+    import tensorflow as tf
+
+    import fused_embedding as fe
+    from benchmarks.harness.sessions import session_config
+
+    v1 = tf.compat.v1
+    with tf.Graph().as_default():
+        v1.set_random_seed(1)
+        serialized = v1.placeholder(tf.string, [None])
+        columns = _columns(data, features)
+        spec = tf.feature_column.make_parse_example_spec(columns)
+        if name == "stock":
+            parsed = tf.io.parse_example(serialized, spec)
+            rows = v1.feature_column.input_layer(parsed, columns)
+        elif name == "parsed":
+            parsed = fe.io.parse_example(serialized, spec)
+            rows = fe.feature_column.input_layer(parsed, columns)
+        else:
+            rows = fe.feature_column.input_layer(serialized=serialized, feature_columns=columns)
+        session = v1.Session(config=session_config(threads))
+        session.run(v1.global_variables_initializer())
+        return cast(Callable[[Any], Any], session.make_callable(rows, [serialized]))
+
+
+def _columns(data: str, features: str) -> list[Any]:
+    import tensorflow as tf
+
+    fc = tf.feature_column
+    hashed, floats = parse_example.names_of(data)
+    dtype = tf.int64 if features == "integers" else tf.string
+    columns = [
+        fc.embedding_column(fc.categorical_column_with_hash_bucket(name, _BUCKETS, dtype), _DIM)
+        for name in hashed
+    ]
+    return columns + [fc.numeric_column(name) for name in floats]
+
+
+if __name__ == "__main__":
+    app.run(main)
