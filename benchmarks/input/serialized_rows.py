@@ -63,20 +63,30 @@ def _measured(examples: list[bytes], data: str, features: str, threads: int) -> 
     steps = {name: _step(run, batch) for name, run in runs.items()}
     rounds, block = flags.FLAGS.rounds, flags.FLAGS.block
     samples = timing.alternate(steps, rounds, block, clock=timing.cpu_and_wall)
-    cpu, wall = ({name: of[..., i] for name, of in samples.items()} for i in (0, 1))
-    measured: dict[str, Any] = {}
-    for name in SYSTEMS:
-        measured[name] = timing.summary(cpu[name]) | {"wall": timing.summary(wall[name])}
-        for clock, figures in ((cpu, measured[name]), (wall, measured[name]["wall"])):
-            figures["speedup_over"] = {
-                other: timing.ratio(clock[other], clock[name]) for other in SYSTEMS if other != name
-            }
+    measured = _figures(samples)
     ours = measured["serialized"]
     print(
         f"{features} {data}, {threads} threads: {ours['median_us'] / 1e3:.2f} ms CPU, "
         f"{ours['speedup_over']['stock']['median']} times as fast as stock, "
         f"{ours['speedup_over']['parsed']['median']} times as fast as parsed"
     )
+    return measured
+
+
+def _figures(samples: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Of each system CPU time and its ratio to the others', and the wall clock's under "wall"."""
+    measured: dict[str, Any] = {}
+    for name, of_system in samples.items():
+        both = []
+        for clock in (0, 1):
+            times = of_system[..., clock]
+            ratios = {
+                other: timing.ratio(samples[other][..., clock], times)
+                for other in samples
+                if other != name
+            }
+            both.append(timing.summary(times) | {"speedup_over": ratios})
+        measured[name] = both[0] | {"wall": both[1]}
     return measured
 
 
