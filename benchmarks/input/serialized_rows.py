@@ -4,8 +4,8 @@ r"""Times the way from serialized examples to the rows of an input layer.
     python -m benchmarks.input.serialized_rows --features=strings --data=written --threads=1
 
 The examples are those of benchmarks.input.parse_example: 26 `strings`, or `integers` below 10^8 in
-their place, and 13 floats, `written` in Python's order or `shuffled`, in a variable. Each string or integer is
-hashed into 10^5 buckets and looked up in a table of its own, of dim 16. `stock` is
+their place, and 13 floats, `written` in Python's order or `shuffled`, in a variable. Each string or
+integer is hashed into 10^5 buckets and looked up in a table of its own, of dim 16. `stock` is
 tf.io.parse_example and stock's input_layer, `parsed` are fe.io's and fe.feature_column's, and
 `serialized` is fe.feature_column.input_layer over the examples themselves. All give the same rows
 before they are timed; `serialized_again` says how far two equal things are apart. Figures are CPU

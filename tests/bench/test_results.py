@@ -100,6 +100,8 @@ def flags_of(module):
     found = set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', text))
     if "full_tables" in text:
         found |= flags_of("benchmarks.tiers.full_tables")
+    if "import parse_example" in text:
+        found |= flags_of("benchmarks.input.parse_example")
     return found
 
 
