@@ -72,7 +72,8 @@ def train(addresses: dict[str, list[str]], task: int, is_ready: threading.Event)
         optimizer = tf1.train.SyncReplicasOptimizer(tf1.train.AdagradOptimizer(0.1), 2)
         train_op = optimizer.minimize(loss, step)
         messages = [op.type for op in tf1.get_default_graph().get_operations()]
-        assert messages.count("EmbeddingVariableRemoteRows") == 2
+        for kind in ("EmbeddingVariable", "FusedEmbeddingResource", "FusedEmbedding"):
+            assert messages.count(f"{kind}RemoteRows") == 2
         content = {
             "keyed": [[part.export() for part in table] for table in keyed],
             "ordinary": [tf.convert_to_tensor(table) for table in ordinary],
