@@ -144,23 +144,22 @@ def test_columns_without_a_vocabulary_look_up_the_ids_of_features():
     assert not NOT_WANTED & {op.type for op in graph.get_operations()}
 
 
+def rows_of(layer, batch):
+    """What a layer makes of a batch, in a session."""
+    with tf.Graph().as_default() as graph, tf1.Session() as session:
+        output = layer(None)
+        [given] = [op for op in graph.get_operations() if "Placeholder" in op.type]
+        session.run(tf1.global_variables_initializer())
+        return session.run(output, {given.outputs[0]: np.array(batch, object)})
+
+
 @pytest.mark.parametrize("batch", [[], [b""], [b"", ROWS[2]]], ids=len)
 def test_examples_without_features(batch):
     columns = [
         embedding(fc.categorical_column_with_hash_bucket("words", 7)),
         embedding(fc.weighted_categorical_column(cases.identity(), "weights"), combiner="sqrtn"),
     ]
-    outputs = []
-    for make in (of_stock, of_ours):
-        with tf.Graph().as_default(), tf1.Session() as session:
-            output = make(columns)(None)
-            [given] = [
-                op for op in tf1.get_default_graph().get_operations() if "Placeholder" in op.type
-            ]
-            session.run(tf1.global_variables_initializer())
-            feed = {given.outputs[0]: np.array(batch, object)}
-            outputs.append(session.run(output, feed))
-    np.testing.assert_array_equal(*outputs)
+    np.testing.assert_array_equal(*(rows_of(make(columns), batch) for make in (of_ours, of_stock)))
 
 
 @pytest.mark.parametrize(
@@ -175,15 +174,9 @@ def test_errors_of_examples_are_stocks(row):
     ]
     messages = []
     for make in (of_stock, of_ours):
-        with tf.Graph().as_default(), tf1.Session() as session:
-            output = make(columns)(None)
-            [given] = [
-                op for op in tf1.get_default_graph().get_operations() if "Placeholder" in op.type
-            ]
-            session.run(tf1.global_variables_initializer())
-            with pytest.raises(tf.errors.InvalidArgumentError) as raised:
-                session.run(output, {given.outputs[0]: [ROWS[0], row]})
-            messages.append(raised.value.message.split("\n")[0].split("}} ")[-1])
+        with pytest.raises(tf.errors.InvalidArgumentError) as raised:
+            rows_of(make(columns), [ROWS[0], row])
+        messages.append(raised.value.message.split("\n")[0].split("}} ")[-1])
     assert messages[0] == messages[1]
 
 

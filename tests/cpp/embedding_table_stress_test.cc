@@ -13,12 +13,6 @@
 #include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/table/row_slab.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define FE_SKIP_UNDER_SANITIZERS(why) GTEST_SKIP() << "under a sanitizer: " why
-#else
-#define FE_SKIP_UNDER_SANITIZERS(why) static_cast<void>(0)
-#endif
-
 namespace fused_embedding {
 namespace {
 
@@ -181,7 +175,8 @@ int64_t ResidentBytes() {
 
 // Twenty million keys with FE_SLOW_TESTS=1 in the environment, and two million else.
 TEST(EmbeddingTableStressTest, MemoryOfManyKeys) {
-  FE_SKIP_UNDER_SANITIZERS("its shadow memory would be measured as well");
+  if (kIsSanitized)
+    GTEST_SKIP() << "under a sanitizer: its shadow memory would be measured as well";
   const int64_t num_keys = std::getenv("FE_SLOW_TESTS") == nullptr ? 2'000'000 : 20'000'000;
   constexpr int64_t kBatch = 1 << 16;
   if (AvailableBytes() < 2 * 160 * num_keys) GTEST_SKIP() << "too little memory is available";
@@ -218,7 +213,8 @@ TEST(EmbeddingTableStressTest, MemoryOfManyKeys) {
 
 // Huge pages of which a row or two are used would be as much again.
 TEST(EmbeddingTableStressTest, MemoryOfExpectedRows) {
-  FE_SKIP_UNDER_SANITIZERS("its shadow memory would be measured as well");
+  if (kIsSanitized)
+    GTEST_SKIP() << "under a sanitizer: its shadow memory would be measured as well";
   constexpr int64_t kRowBytes = 4096, kRows = 513, kSlabs = 16;
   std::vector<RowSlab> slabs;
   malloc_trim(0);
@@ -268,7 +264,7 @@ std::vector<std::unique_ptr<char[]>> AllMemory() {
 }
 
 TEST(EmbeddingTableStressTest, ATableSurvivesALackOfMemory) {
-  FE_SKIP_UNDER_SANITIZERS("they need address space of their own");
+  if (kIsSanitized) GTEST_SKIP() << "under a sanitizer: they need address space of their own";
   TableConfig config = TestConfig();
   config.layout.dim = 256;
   config.num_shards = 1;

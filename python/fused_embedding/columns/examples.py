@@ -69,12 +69,9 @@ def _parsed(serialized: tf.Tensor, columns: list[Any]) -> dict[Any, Any]:
         of_column = fc_v1.make_parse_example_spec([column])
         feature = _feature_by_rule(column)
         if feature is not None and of_column[feature.key].dtype in _DTYPES:
-            kind, num_buckets, default = feature.rule[:3]
             dtype = of_column.pop(feature.key).dtype
-            wanted[feature] = WantedKeys(feature.key, dtype, kind, num_buckets, default)
+            wanted[feature] = WantedKeys(feature.key, dtype, *feature.rule[:3])
         others |= of_column
-    if not wanted:
-        return parse_example(serialized, spec)
     keys, features = parse_keys(serialized, list(wanted.values()), others)
     return {**features, **dict(zip(wanted, keys, strict=True))}
 

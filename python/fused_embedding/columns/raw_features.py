@@ -51,17 +51,24 @@ class _Batch(NamedTuple):
         return tf.convert_to_tensor(feature) if isinstance(feature, tf.Variable) else feature
 
 
+def _hash_rule(column: Any) -> KeyRule:
+    return KeyRule("hash", column.hash_bucket_size)
+
+
+def _identity_rule(column: Any) -> KeyRule:
+    default = column.default_value
+    return KeyRule("identity", column.number_buckets, -1 if default is None else default)
+
+
 def _hashed(column: Any, batch: _Batch) -> Feature | None:
-    return _of_rule(column, batch, KeyRule("hash", column.hash_bucket_size))
+    return _of_rule(column, batch, _hash_rule(column))
 
 
 def _identity(column: Any, batch: _Batch) -> Feature | None:
     feature = batch.readable(column.key)
     if feature is None or feature.dtype == tf.string:
         return None  # stock has an error for it
-    default = column.default_value
-    rule = KeyRule("identity", column.number_buckets, -1 if default is None else default)
-    return Feature(feature, rule)
+    return Feature(feature, _identity_rule(column))
 
 
 def _of_rule(column: Any, batch: _Batch, rule: KeyRule) -> Feature | None:
@@ -169,10 +176,9 @@ def rule_of_parsed(column: Any) -> KeyRule | None:
         column: A categorical column.
     """
     if type(column) is fc_v2.HashedCategoricalColumn:
-        return KeyRule("hash", column.hash_bucket_size)
+        return _hash_rule(column)
     if type(column) is fc_v2.IdentityCategoricalColumn:
-        default = column.default_value
-        return KeyRule("identity", column.number_buckets, -1 if default is None else default)
+        return _identity_rule(column)
     if vars(type(column)).get("takes_parsed_ids"):
         return column.key_rule(column.dtype == tf.string)
     return None

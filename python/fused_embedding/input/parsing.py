@@ -157,13 +157,15 @@ def parse_keys(
 
     Args:
         serialized: `[num_examples]` strings.
-        keys: At least one.
+        keys: Of features. Without any, this is `parse_example`.
         features: As in `parse_example`, maybe none.
 
     Returns:
         For each of `keys` `[nnz]` int64 keys, `[nnz]` int64 example of each, and `[2]` int64 number
         of examples and most values of one; and what `parse_example` returns for `features`.
     """
+    if not keys:
+        return [], parse_example(serialized, features)
     with tf.name_scope("ParseExample"):
         features = parsing_ops._prepend_none_dimension(features)
         params = parsing_config._ParseOpParams.from_features(features, _FEATURES)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from fused_embedding.input.contexts import reason_for_stock
 from fused_embedding.input.parsing import WantedKeys, parse_example, parse_keys
-from fused_embedding.lookup.feature_ids import KeyRule, ParsedIds
+from fused_embedding.lookup.feature_ids import ParsedIds
 
 _FEATURES: dict[str, Any] = {
     "VarLenFeature": tf.io.VarLenFeature,
@@ -103,16 +103,10 @@ def parse_inputs(
     for name, feature in examples.items():
         rule = rule_of(name, feature.dtype) if isinstance(feature, tf.io.VarLenFeature) else None
         if rule is not None:
-            wanted[name] = _wanted(name, feature.dtype, rule)
+            wanted[name] = WantedKeys(name, feature.dtype, *rule[:3])
     others = {name: feature for name, feature in examples.items() if name not in wanted}
-    if not wanted:
-        return parse_example(serialized, others)
     keys, features = parse_keys(serialized, list(wanted.values()), others)
     return features | {n: ParsedIds(*of) for n, of in zip(wanted, keys, strict=True)}
-
-
-def _wanted(name: str, dtype: tf.DType, rule: KeyRule) -> WantedKeys:
-    return WantedKeys(name, dtype, rule.kind, rule.num_buckets, rule.default_key)
 
 
 def input_specs(keras: Any, serialized: Any, examples: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,17 +40,10 @@ class FeatureLayers(NamedTuple):
     lookup: Any
 
 
-class _Parsed:
-    """How features are parsed; an object that Keras does not track."""
+class _ByName:
+    """Something of each feature; an object whose attributes Keras does not track."""
 
     def __init__(self, of_name: dict[str, Any]):
-        self.of_name = of_name
-
-
-class _Features:
-    """The layers of each feature; an object whose attributes Keras does not track a second time."""
-
-    def __init__(self, of_name: dict[str, FeatureLayers]):
         self.of_name = of_name
 
 
@@ -133,9 +126,9 @@ class GroupLayer:
         self.supports_jit = False  # XLA knows no ops of ours
         self.supports_masking = bool(masking)
         self.concat = concat
-        self._examples = None if examples is None else _Parsed(check_examples(layers, examples))
+        self._examples = None if examples is None else _ByName(check_examples(layers, examples))
         self.sublayers = list(distinct.values())
-        self._features = _Features(layers)
+        self._features = _ByName(layers)
 
     @property
     def num_features(self) -> int:

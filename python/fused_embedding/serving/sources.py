@@ -15,7 +15,7 @@ from fused_embedding.serving.signatures import Signature
 from fused_embedding.variable.content import import_whole
 from fused_embedding.variable.embedding_variable import EmbeddingVariable
 from fused_embedding.variable.options import EmbeddingVariableOption
-from fused_embedding.variable.partitions import PartitionedEmbeddingVariable
+from fused_embedding.variable.partitions import parts_of
 
 _VARIABLES = ("VarHandleOp", "Variable", "VariableV2")
 _STOCK_TABLES = ("HashTableV2", "MutableDenseHashTableV2", "MutableHashTableV2")
@@ -55,8 +55,8 @@ def resources_of_model(model: Any, signatures: Iterable[Signature]) -> dict[int,
         owners += tf.train.TrackableView(model).descendants()
     by_handle: dict[int, Any] = {}
     for owner in owners:
-        parts = list(owner) if isinstance(owner, PartitionedEmbeddingVariable) else [owner]
-        by_handle |= {id(_handle(part)): part for part in parts if _handle(part) is not None}
+        parts = [part for part in parts_of(owner) if _handle(part) is not None]
+        by_handle |= {id(_handle(part)): part for part in parts}
     return by_handle
 
 

@@ -293,6 +293,9 @@ tf.register_tensor_conversion_function(
 )
 
 
-def parts_of(variable: EmbeddingVariable | PartitionedEmbeddingVariable) -> list[EmbeddingVariable]:
+AnyEmbeddingVariable = EmbeddingVariable | PartitionedEmbeddingVariable
+
+
+def parts_of(variable: AnyEmbeddingVariable) -> list[EmbeddingVariable]:
     """All partitions; of a variable without partitions itself."""
     return list(variable) if isinstance(variable, PartitionedEmbeddingVariable) else [variable]

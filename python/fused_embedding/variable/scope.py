@@ -15,7 +15,11 @@ from fused_embedding.variable.options import (
     as_integer,
     table_attributes,
 )
-from fused_embedding.variable.partitions import PartitionedEmbeddingVariable, parts_of
+from fused_embedding.variable.partitions import (
+    AnyEmbeddingVariable,
+    PartitionedEmbeddingVariable,
+    parts_of,
+)
 
 EMBEDDING_VARIABLES = "embedding_variables"
 """Name of the collection with all EmbeddingVariables of a graph, as in DeepRec."""
@@ -25,8 +29,6 @@ PARTITION_STRATEGIES = ("hash", "mod_ev")
 _ROWS_FOR_PARTITIONERS = 2**62
 # The attribute of a graph with its EmbeddingVariables by name.
 _STORE_ATTRIBUTE = "_fused_embedding_variables"
-
-AnyEmbeddingVariable = EmbeddingVariable | PartitionedEmbeddingVariable
 
 
 def get_embedding_variable(

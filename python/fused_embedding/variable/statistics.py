@@ -6,9 +6,11 @@ from typing import Any
 import tensorflow as tf
 
 from fused_embedding.variable.embedding_variable import TIER_STATISTICS, EmbeddingVariable
-from fused_embedding.variable.partitions import PartitionedEmbeddingVariable
-
-AnyEmbeddingVariable = EmbeddingVariable | PartitionedEmbeddingVariable
+from fused_embedding.variable.partitions import (
+    AnyEmbeddingVariable,
+    PartitionedEmbeddingVariable,
+    parts_of,
+)
 
 
 def summarize_statistics(
@@ -64,8 +66,7 @@ def summarize_statistics(
 
 
 def _statistics_of(variable: AnyEmbeddingVariable) -> dict[str, tf.Tensor]:
-    parts = variable if isinstance(variable, PartitionedEmbeddingVariable) else [variable]
-    has_tier = any(part.table_attributes.get("storage_path") for part in parts)
+    has_tier = any(part.table_attributes.get("storage_path") for part in parts_of(variable))
     statistics = variable.statistics()
     return {k: v for k, v in statistics.items() if has_tier or k not in TIER_STATISTICS}
 

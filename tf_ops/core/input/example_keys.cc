@@ -43,30 +43,17 @@ class KeyWriter {
   Value values_[kHashBlock];
 };
 
-FE_INLINE std::string_view TextOf(const uint8_t* data, size_t size) {
-  return {reinterpret_cast<const char*>(data), size};
-}
-
 FE_INLINE void AddValues(const ExampleList& list, KeyWriter<std::string_view>* writer) {
   if (list.is_word) {
-    return writer->Add(TextOf(reinterpret_cast<const uint8_t*>(&list.bits), list.text_bytes));
+    return writer->Add({reinterpret_cast<const char*>(&list.bits), list.text_bytes});
   }
-  const uint8_t* data = list.data();
-  if (list.num_values == 1) return writer->Add(TextOf(data, list.text_bytes));
-  for (int64_t i = 0; i < list.num_values; ++i) {
-    ++data;  // the tag
-    const auto size = static_cast<uint32_t>(ReadCheckedVarint(&data));
-    writer->Add(TextOf(data, size));
-    data += size;
-  }
+  ForEachText(list, [&](int64_t, const uint8_t* data, size_t size) {
+    writer->Add({reinterpret_cast<const char*>(data), size});
+  });
 }
 
 FE_INLINE void AddValues(const ExampleList& list, KeyWriter<int64_t>* writer) {
-  const uint8_t* data = list.is_word ? reinterpret_cast<const uint8_t*>(&list.bits) : list.data();
-  for (int64_t i = 0; i < list.num_values; ++i) {
-    data += list.is_tagged;
-    writer->Add(static_cast<int64_t>(ReadCheckedVarint(&data)));
-  }
+  ForEachInteger(list, [&](int64_t, int64_t value) { writer->Add(value); });
 }
 
 template <typename Value>

@@ -78,26 +78,39 @@ FE_INLINE void CopyValues(const ExampleList& list, float* out) {
   }
 }
 
-FE_INLINE void CopyValues(const ExampleList& list, int64_t* out) {
+// Calls use(i, value) for each integer of a list.
+template <typename Use>
+FE_INLINE void ForEachInteger(const ExampleList& list, const Use& use) {
   const uint8_t* data = list.is_word ? reinterpret_cast<const uint8_t*>(&list.bits) : list.data();
   for (int64_t i = 0; i < list.num_values; ++i) {
     data += list.is_tagged;
-    out[i] = static_cast<int64_t>(ReadCheckedVarint(&data));
+    use(i, static_cast<int64_t>(ReadCheckedVarint(&data)));
   }
+}
+
+// Calls use(i, data, size) for each text of a list that is no word.
+template <typename Use>
+FE_INLINE void ForEachText(const ExampleList& list, const Use& use) {
+  const uint8_t* data = list.data();
+  if (list.num_values == 1) return use(0, data, size_t{list.text_bytes});
+  for (int64_t i = 0; i < list.num_values; ++i) {
+    ++data;  // the tag
+    const size_t size = static_cast<uint32_t>(ReadCheckedVarint(&data));
+    use(i, data, size);
+    data += size;
+  }
+}
+
+FE_INLINE void CopyValues(const ExampleList& list, int64_t* out) {
+  ForEachInteger(list, [&](int64_t i, int64_t value) { out[i] = value; });
 }
 
 // Text has Assign(const uint8_t*, size_t) and AssignWord(uint64_t, size_t), for up to 8 bytes.
 template <typename Text>
 FE_INLINE void CopyValues(const ExampleList& list, Text* out) {
   if (list.is_word) return out->AssignWord(list.bits, list.text_bytes);
-  const uint8_t* data = list.data();
-  if (list.num_values == 1) return out->Assign(data, list.text_bytes);
-  for (int64_t i = 0; i < list.num_values; ++i) {
-    ++data;  // the tag
-    const auto size = static_cast<uint32_t>(ReadCheckedVarint(&data));
-    out[i].Assign(data, size);
-    data += size;
-  }
+  ForEachText(list,
+              [&](int64_t i, const uint8_t* data, size_t size) { out[i].Assign(data, size); });
 }
 
 }  // namespace fused_embedding

@@ -25,7 +25,8 @@ from fused_embedding.lookup.tables import as_shards
 from fused_embedding.ops import raw_ops
 from fused_embedding.ops.tf_private import colocate_with
 from fused_embedding.variable.embedding_variable import STATISTICS
-from fused_embedding.variable.scope import AnyEmbeddingVariable, get_embedding_variable
+from fused_embedding.variable.partitions import parts_of
+from fused_embedding.variable.scope import get_embedding_variable
 
 
 class _ColumnsSideBySide:
@@ -136,7 +137,7 @@ class _Embedding(tf.Module):
 
     def parameters(self) -> list[Any]:
         """The EmbeddingVariables, for optimizers and gradients."""
-        return [part for table in self.tables for part in _parts_of(table)]
+        return [part for table in self.tables for part in parts_of(table)]
 
     def to(self, device: Any = None) -> Any:
         """Does nothing: rows are in host memory, where all ops on them run, whatever the device.
@@ -297,7 +298,7 @@ class _Embedding(tf.Module):
             ValueError: For a name that is not a valid name of a folder.
             FileExistsError: If a snapshot of that name exists.
         """
-        tables = [_parts_of(table) for table in self.tables]
+        tables = [parts_of(table) for table in self.tables]
         snapshot.save(self.store_options.folder, snapshot_name, self._manifest(), tables)
 
     def load_snapshot(self, snapshot_name: str) -> None:
@@ -314,7 +315,7 @@ class _Embedding(tf.Module):
             tf.errors.DataLossError: If a file of a table on an SSD is damaged. That table has not
                 changed; the tables before it have.
         """
-        tables = [_parts_of(table) for table in self.tables]
+        tables = [parts_of(table) for table in self.tables]
         store = self.store_options
         snapshot.load(store.folder, snapshot_name, self._manifest(), tables, store.capacity)
 
@@ -325,10 +326,6 @@ class _Embedding(tf.Module):
             value_type=self.dtype.name,
             key_type=self.key_type.name,
         )
-
-
-def _parts_of(table: AnyEmbeddingVariable) -> list[Any]:
-    return [table] if isinstance(table, tf.Variable) else list(table)
 
 
 def _statistics(part: Any) -> tf.Tensor:

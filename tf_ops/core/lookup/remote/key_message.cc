@@ -22,6 +22,11 @@ constexpr int64_t kWordBytes = 8;
 
 constexpr char kAdvice[] = "; workers and servers must run the same version of fused_embedding";
 
+// The words that so many numbers take.
+int64_t NumWords(int64_t numbers, int64_t bytes) {
+  return (numbers * bytes + kWordBytes - 1) / kWordBytes;
+}
+
 // How keys and counts are packed.
 struct Packing {
   int64_t key_bytes = 8;
@@ -33,11 +38,6 @@ struct Packing {
   int64_t num_key_words(int64_t num_keys) const { return NumWords(num_keys, key_bytes); }
   int64_t num_words(int64_t num_parts, int64_t num_keys) const {
     return kHeaderWords + num_parts + num_key_words(num_keys) + NumWords(num_keys, count_bytes);
-  }
-
- private:
-  static int64_t NumWords(int64_t numbers, int64_t bytes) {
-    return (numbers * bytes + kWordBytes - 1) / kWordBytes;
   }
 };
 
@@ -61,6 +61,8 @@ Packing PackingOf(const KeyMessage& message) {
 // The type of a packed number is unsigned, so that the numbers without a sign are those that fit.
 template <typename Packed, typename T>
 void Pack(Span<const T> numbers, int64_t* words) {
+  if (numbers.size == 0) return;
+  words[NumWords(numbers.size, sizeof(Packed)) - 1] = 0;  // they may fill a part of it only
   char* to = reinterpret_cast<char*>(words);
   for (int64_t i = 0; i < numbers.size; ++i) {
     const Packed packed = static_cast<Packed>(numbers[i]);
@@ -146,8 +148,6 @@ void WriteMessage(const KeyMessage& message, Span<int64_t> words) {
   words[kStepWord] = message.step;
   words[kPartsWord] = num_parts;
   std::copy(message.num_keys.begin(), message.num_keys.end(), words.begin() + kHeaderWords);
-  // The last word of a list may be a part of it only.
-  std::fill(words.begin() + kHeaderWords + num_parts, words.end(), 0);
   int64_t* keys = words.begin() + kHeaderWords + num_parts;
   WithPacked(packing.key_bytes,
              [&](auto packed) { Pack<decltype(packed)>(message.keys.span(), keys); });
