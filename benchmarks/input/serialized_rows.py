@@ -61,7 +61,7 @@ def _measured(examples: list[bytes], data: str, features: str, threads: int) -> 
         np.testing.assert_array_equal(rows[name], rows["stock"], err_msg=name)
     rounds, block = flags.FLAGS.rounds, flags.FLAGS.block
     samples = timing.alternate(steps, rounds, block, clock=timing.cpu_and_wall)
-    measured = _figures(samples)
+    measured = figures_of(samples)
     ours = measured["serialized"]
     print(
         f"{features} {data}, {threads} threads: {ours['median_us'] / 1e3:.2f} ms CPU, "
@@ -71,7 +71,7 @@ def _measured(examples: list[bytes], data: str, features: str, threads: int) -> 
     return measured
 
 
-def _figures(samples: dict[str, np.ndarray]) -> dict[str, Any]:
+def figures_of(samples: dict[str, np.ndarray]) -> dict[str, Any]:
     """Of each system CPU time and its ratio to the others', and the wall clock's under "wall"."""
     measured: dict[str, Any] = {}
     for name, of_system in samples.items():

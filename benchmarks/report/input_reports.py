@@ -1,4 +1,4 @@
-"""The table about examples that are parsed."""
+"""The tables about examples that are parsed."""
 
 from collections.abc import Sequence
 
@@ -49,6 +49,27 @@ def rows_table(records: Sequence[dict]) -> str:
                     ]
                 )
             )
+    return "\n".join(lines)
+
+
+def training_table(records: Sequence[dict]) -> str:
+    """Returns the table of training steps that read and parse files."""
+    lines = ["### Training steps from files of examples", ""]
+    head = ["batch", "threads", "CPU ms, stock", "CPU ms, accelerated"]
+    lines += markdown.head([*head, "over stock", "over stock, wall"])
+    for record in sorted(records, key=lambda r: (r["axes"]["batch_size"], r["axes"]["threads"])):
+        [cell] = record["cells"]
+        stock, ours = (cell["systems"][name] for name in (STOCK, "accelerated"))
+        of_wall = ours["wall"]["speedup_over"][STOCK]
+        lines.append(
+            markdown.row(
+                [
+                    *(str(record["axes"][axis]) for axis in ("batch_size", "threads")),
+                    *(markdown.milliseconds(system) for system in (stock, ours)),
+                    *(markdown.speedup(of) for of in (ours["speedup_over"][STOCK], of_wall)),
+                ]
+            )
+        )
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""The benchmark of parsed examples."""
+"""The benchmarks of parsed examples."""
 
 import pytest
 from bench_runs import ROOT, run_module
@@ -20,6 +20,16 @@ def test_the_way_from_examples_to_rows_is_compared_with_stock(tmp_path):
         assert list(cell["systems"]) == ["stock", "parsed", "serialized", "serialized_again"]
     assert "times as fast as stock" in done.stdout
     assert "| 8, shuffled | integers | 1 |" in input_reports.rows_table([record])
+
+
+@pytest.mark.slow
+def test_training_steps_from_files_are_compared_with_stock(tmp_path):
+    arguments = ["--batch_size=8", "--file_batches=3", "--rounds=2", "--block=2", "--threads=1"]
+    record, done = run_module("input.training_from_files", tmp_path, *arguments)
+    [cell] = record["cells"]
+    assert list(cell["systems"]) == ["stock", "accelerated", "accelerated_again"]
+    assert "times as fast as stock" in done.stdout
+    assert "| 8 | 1 |" in input_reports.training_table([record])
 
 
 @pytest.mark.slow

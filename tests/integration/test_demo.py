@@ -7,11 +7,14 @@ import pathlib
 
 import numpy as np
 import pytest
+import tensorflow as tf
+from absl.testing import flagsaver
 
 import processes
 from fused_embedding import __main__, distribution, extras
 from fused_embedding.demo import (
     criteo,
+    example_files,
     main,
     model,
     report,
@@ -62,6 +65,30 @@ def test_real_rows(tmp_path):
     assert (tmp_path / "plots/demo.png").exists()
 
 
+@needs_extras
+@pytest.mark.slow
+def test_examples_in_a_file(tmp_path):
+    result = run_command("demo", *SHORT, "--examples", cwd=tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "tf.Examples of all steps in a TFRecord file" in result.stdout
+    assert "parse_example (1): replaced" in result.stdout
+    assert f"ok      {systems.ACCELERATED}, 20 steps: AUC difference" in result.stdout
+
+
+def test_a_pipeline_yields_the_rows_of_the_file_again_and_again(tmp_path):
+    rows = synthetic.make_rows(5, seed=1).with_strings()
+    example_files.write(f"{tmp_path}/rows", [rows.take(slice(2)), rows.take(slice(2, None))])
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        inputs = example_files.read(f"{tmp_path}/rows", 3)
+        session.run(tf.compat.v1.tables_initializer())
+        batches = [session.run(tuple(inputs)) for _ in range(2)]
+    want = [np.concatenate([column, column])[:6] for column in rows]
+    assert list(batches[0][2]) == list(model.NAMES)
+    read = [(b[0], b[1], np.stack(list(b[2].values()), axis=1)) for b in batches]
+    for got, of_rows in zip(zip(*read, strict=True), want, strict=True):
+        np.testing.assert_array_equal(np.concatenate(got), of_rows)
+
+
 @pytest.mark.slow
 def test_help_lists_the_options(tmp_path):
     result = run_command("demo", "--help", cwd=tmp_path)
@@ -74,7 +101,7 @@ def run_in_process(monkeypatch, capsys):
     monkeypatch.setattr(main.logging, "error", lambda text, *args: errors.append(text % args))
 
     def run(*arguments):
-        with pytest.raises(SystemExit) as exit_info:
+        with flagsaver.flagsaver(), pytest.raises(SystemExit) as exit_info:
             __main__.main(["fused_embedding", *arguments])
         code = exit_info.value.code  # a message, as sys.exit takes it, means status 1
         status, message = (1, code) if isinstance(code, str) else (code, "")
@@ -90,6 +117,7 @@ def run_in_process(monkeypatch, capsys):
         (("--help",), 0, "commands: demo"),
         (("trian",), 1, "unknown command 'trian'; the commands are: demo"),
         (("demo", "--steps=0"), 1, "flag --steps=0"),
+        (("demo", "--examples", "--embedding-variable"), 1, "At most one of (examples, "),
         (("demo", "rows.tsv"), 2, "unexpected arguments ['rows.tsv']"),
     ],
 )
@@ -216,7 +244,7 @@ def test_every_model_trains_on_every_batch_in_order():
     class Model:
         train_op = loss = None
 
-        def feed(self, batch):
+        def training_feed(self, batch):
             return batch
 
     runs = [trainer.Run(name, Model(), Session()) for name in ("a", "b")]
@@ -231,7 +259,7 @@ def test_every_model_trains_on_every_batch_in_order():
 
 def op_types(name, fusion=True):
     (system,) = (one for one in systems.systems(fusion) if one.name == name)
-    built = system.build(embedding_dim=4, seed=1)
+    built = system.build(4, 1, None)
     return collections.Counter(op.type for op in built.graph.get_operations())
 
 

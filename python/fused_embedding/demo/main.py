@@ -1,8 +1,11 @@
 """`python -m fused_embedding demo`: one program trained by stock and by fused lookups."""
 
+import contextlib
+import functools
 import itertools
 import math
 import os
+import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -14,6 +17,7 @@ from absl import flags, logging
 from fused_embedding import extras
 from fused_embedding.demo import (
     criteo,
+    example_files,
     model,
     plot,
     report,
@@ -40,6 +44,11 @@ _EMBEDDING_DIM = flags.DEFINE_integer("embedding_dim", 16, "Embedding dimension.
 _FUSION = flags.DEFINE_enum(
     "fusion", None, ["v1", "v2"], "do_fusion of the system with edited columns; else True."
 )
+_EXAMPLES = flags.DEFINE_bool(
+    "examples",
+    False,
+    "The programs read and parse tf.Examples from a TFRecord file, which the demo writes first.",
+)
 _MAX_BAD_LINES = flags.DEFINE_integer(
     "max_bad_lines", 10, "So many malformed lines of --data are skipped.", lower_bound=0
 )
@@ -51,6 +60,7 @@ _EMBEDDING_VARIABLE = flags.DEFINE_bool(
     "Train tables without a vocabulary, with an admission filter and without; nothing of stock.",
 )
 flags.DEFINE_alias("embedding-variable", "embedding_variable")
+flags.mark_bool_flags_as_mutual_exclusive(["examples", "embedding_variable"])
 _CHECKPOINT_DIR = flags.DEFINE_string(
     "checkpoint_dir",
     None,
@@ -169,20 +179,39 @@ def split(rows: criteo.Rows) -> tuple[criteo.Rows, criteo.Rows]:
 def _train(training: criteo.Rows, held_out: criteo.Rows) -> tuple[list[trainer.Run], report.Parts]:
     """Trains all systems; their runs, and the parts of a step of two of them."""
     fusion = cast(systems.Fusion, _FUSION.value or True)
-    runs = [_start(system) for system in systems.systems(fusion)]
-    trainer.initialize(runs)
-    # Traced steps train as well: they are the last ones.
+    with _pipeline(training) as read:
+        runs = [_start(system, read) for system in systems.systems(fusion)]
+        trainer.initialize(runs)
+        stream = _stream(training)
+        _train_by_turns(runs, stream, held_out)
+        traced = [run for run in runs if run.name in report.TRACED]
+        return runs, step_parts.measure(traced, list(stream))
+
+
+def _stream(training: criteo.Rows) -> Iterator[criteo.Rows]:
+    """The batches of all steps. Traced steps train as well: they are the last ones."""
     num_batches = _steps() + _TRACED_STEPS
     stream = trainer.batches(training, _batch_size(), num_batches, _SEED.value)
-    stream = map(criteo.Rows.with_strings, stream)
-    _train_by_turns(runs, stream, held_out)
-    traced = [run for run in runs if run.name in report.TRACED]
-    return runs, step_parts.measure(traced, list(stream))
+    return map(criteo.Rows.with_strings, stream)
 
 
-def _start(system: systems.System) -> trainer.Run:
+@contextlib.contextmanager
+def _pipeline(training: criteo.Rows) -> Iterator[systems.Read]:
+    """With --examples: what makes the pipeline over a file of the batches, while there is one."""
+    if not _EXAMPLES.value:
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "rows.tfrecord")
+        example_files.write(path, _stream(training))
+        size = os.path.getsize(path) / 1e6
+        print(f"input   tf.Examples of all steps in a TFRecord file of {size:,.0f} MB")
+        yield functools.partial(example_files.read, path, _batch_size())
+
+
+def _start(system: systems.System, read: systems.Read) -> trainer.Run:
     print(f"build   {system.name}", flush=True)
-    return systems.start(system, _EMBEDDING_DIM.value, _SEED.value)
+    return systems.start(system, _EMBEDDING_DIM.value, _SEED.value, read)
 
 
 def _train_by_turns(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
@@ -17,12 +17,16 @@ NAMES = tuple(f"C{i + 1}" for i in range(len(criteo.CARDINALITIES)))
 EmbeddingColumn = Callable[[Any, int], Any]  # of a categorical column and a dimension
 
 
+# [batch, 26] int64 with -1, or strings with "", where it is missing; or [batch] of each by name.
+Categoricals: TypeAlias = tf.Tensor | dict[str, tf.Tensor]
+
+
 class Inputs(NamedTuple):
-    """The placeholders of a model."""
+    """A batch: placeholders, or what a pipeline reads."""
 
     labels: tf.Tensor  # [batch] float32
     integers: tf.Tensor  # [batch, 13] float32
-    categoricals: tf.Tensor  # [batch, 26] int64 with -1, or strings with "", where it is missing
+    categoricals: Categoricals
 
 
 class Model(NamedTuple):
@@ -31,16 +35,24 @@ class Model(NamedTuple):
     graph: tf.Graph
     labels: tf.Tensor  # as in Inputs
     integers: tf.Tensor
-    categoricals: tf.Tensor
+    categoricals: Categoricals
     probability: tf.Tensor  # [batch] float32
     loss: tf.Tensor  # scalar
     train_op: tf.Operation
     init_op: tf.Operation
     saver: tf.compat.v1.train.Saver  # of the trainable variables
+    reads_rows: bool = False  # by itself, to train on
 
-    def feed(self, rows: criteo.Rows) -> dict[tf.Tensor, Any]:
+    def feed(self, rows: criteo.Rows) -> dict[Any, Any]:
         """The feed_dict for `rows`."""
-        return dict(zip((self.labels, self.integers, self.categoricals), rows, strict=True))
+        fed = {self.labels: rows.labels, self.integers: rows.integers}
+        if isinstance(self.categoricals, dict):
+            return fed | dict(zip(self.categoricals.values(), rows.categoricals.T, strict=True))
+        return fed | {self.categoricals: rows.categoricals}
+
+    def training_feed(self, rows: criteo.Rows) -> dict[Any, Any]:
+        """The feed_dict of a step on `rows`, which a model that reads rows reads next."""
+        return {} if self.reads_rows else self.feed(rows)
 
 
 def placeholders(categorical_dtype: tf.DType = tf.int64) -> Inputs:
@@ -53,8 +65,10 @@ def placeholders(categorical_dtype: tf.DType = tf.int64) -> Inputs:
     )
 
 
-def features(categoricals: tf.Tensor) -> dict[str, tf.Tensor]:
+def features(categoricals: Categoricals) -> dict[str, tf.Tensor]:
     """`[batch, 26]` categoricals as `[batch]` features by name."""
+    if isinstance(categoricals, dict):
+        return categoricals
     return dict(zip(NAMES, tf.unstack(categoricals, axis=1), strict=True))
 
 
@@ -73,6 +87,7 @@ def build(
     embedding_dim: int,
     seed: int,
     embedding_column: EmbeddingColumn = tf.feature_column.embedding_column,
+    read: Callable[[], Inputs] | None = None,
 ) -> Model:
     """Builds the model in a graph of its own. Its categoricals are strings.
 
@@ -80,10 +95,11 @@ def build(
         embedding_dim: Dimension of the embeddings.
         seed: Graph-level seed of the initial values.
         embedding_column: Makes the embedding columns.
+        read: Makes the pipeline that the model trains on; None: its rows are fed.
     """
     with tf.Graph().as_default() as graph:
         tf.compat.v1.set_random_seed(seed)
-        inputs = placeholders(tf.string)
+        inputs = read() if read else placeholders(tf.string)
         logits = _logits(inputs, embedding_dim, embedding_column)
         loss = loss_of(inputs.labels, logits)
         saver = tf.compat.v1.train.Saver(tf.compat.v1.trainable_variables())
@@ -94,8 +110,11 @@ def build(
             probability=tf.sigmoid(logits, name="probability"),
             loss=loss,
             train_op=train_op,
-            init_op=tf.compat.v1.global_variables_initializer(),
+            init_op=tf.group(
+                tf.compat.v1.global_variables_initializer(), tf.compat.v1.tables_initializer()
+            ),
             saver=saver,
+            reads_rows=read is not None,
         )
 
 

@@ -15,7 +15,11 @@ from fused_embedding.demo.trainer import Run
 _PATTERNS = (
     ("optimizer updates", r"^Adagrad/"),
     ("gradients of lookups", r"^gradients/(input_layer|linear_model)"),
-    ("features to ids", r"^unstack|/to_sparse_input/|/ExpandDims|HashBucket|EmbeddingColumnKeys"),
+    # Of a pipeline the wait for the next batch shows.
+    (
+        "features to ids",
+        r"IteratorGetNext|^unstack|/to_sparse_input/|/ExpandDims|HashBucket|EmbeddingColumnKeys",
+    ),
     ("lookups", r"^(input_layer|linear_model)"),
     ("dense layers and the rest", r""),
 )
@@ -96,7 +100,7 @@ def _trace(run: Run, batch: criteo.Rows) -> list[tuple[str, int, int]]:
     metadata = v1.RunMetadata()
     run.session.run(
         (run.model.train_op, run.model.loss),
-        run.model.feed(batch),
+        run.model.training_feed(batch),
         options=v1.RunOptions(trace_level=v1.RunOptions.SOFTWARE_TRACE),
         run_metadata=metadata,
     )

@@ -10,6 +10,7 @@ from fused_embedding.demo import model
 from fused_embedding.demo.trainer import Run, open_session
 
 Fusion = Literal["v1", "v2", True]
+Read = Callable[[], model.Inputs] | None
 
 DEFAULT = "stock, default options"
 BEST = "stock at its best"
@@ -24,12 +25,13 @@ class System:
 
     Attributes:
         name: The name in the output.
-        build: Builds the program, from the embedding dimension and the seed.
+        build: Builds the program, from the embedding dimension, the seed and `read` of
+            `model.build`.
         is_tuned: Whether its session has the options with which stock is fastest.
     """
 
     name: str
-    build: Callable[[int, int], model.Model]
+    build: Callable[[int, int, Read], model.Model]
     is_tuned: bool = True
 
 
@@ -40,26 +42,30 @@ def systems(fusion: Fusion) -> list[System]:
         fusion: `do_fusion` of the system whose columns are edited.
     """
     return [
-        System(DEFAULT, model.build, is_tuned=False),
-        System(BEST, model.build),
+        System(DEFAULT, _build, is_tuned=False),
+        System(BEST, _build),
         System(f"do_fusion={fusion}", functools.partial(_build_fused, fusion)),
         System(ACCELERATED, _build_accelerated),
     ]
 
 
-def start(system: System, embedding_dim: int, seed: int) -> Run:
+def start(system: System, embedding_dim: int, seed: int, read: Read = None) -> Run:
     """Builds the program of a system and opens its session."""
-    built = system.build(embedding_dim, seed)
+    built = system.build(embedding_dim, seed, read)
     return Run(system.name, built, open_session(built.graph, system.is_tuned))
 
 
-def _build_fused(fusion: Fusion, embedding_dim: int, seed: int) -> model.Model:
+def _build(embedding_dim: int, seed: int, read: Read) -> model.Model:
+    return model.build(embedding_dim, seed, read=read)
+
+
+def _build_fused(fusion: Fusion, embedding_dim: int, seed: int, read: Read) -> model.Model:
     column = functools.partial(fe.feature_column.embedding_column, do_fusion=fusion)
-    return model.build(embedding_dim, seed, column)
+    return model.build(embedding_dim, seed, column, read)
 
 
-def _build_accelerated(embedding_dim: int, seed: int) -> model.Model:
+def _build_accelerated(embedding_dim: int, seed: int, read: Read) -> model.Model:
     with fe.accelerate() as acceleration:
-        built = model.build(embedding_dim, seed)
+        built = model.build(embedding_dim, seed, read=read)
     print("\n".join(f"        {line}" for line in str(acceleration).splitlines()))
     return built

@@ -98,7 +98,8 @@ def train(
 
     Args:
         runs: Their losses and step times are appended to.
-        stream: The batches; made before the clock starts.
+        stream: The batches; made before the clock starts. A model that reads rows has them in a
+            file, in this order.
         on_block: Called after each block with its run and its number of steps.
     """
     order = list(runs)
@@ -107,7 +108,7 @@ def train(
             began = time.perf_counter()
             for batch in block:
                 _, loss = run.session.run(
-                    (run.model.train_op, run.model.loss), run.model.feed(batch)
+                    (run.model.train_op, run.model.loss), run.model.training_feed(batch)
                 )
                 run.losses.append(float(loss))
             run.step_seconds.append((time.perf_counter() - began) / len(block))
