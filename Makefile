@@ -22,12 +22,13 @@ SUMMARY := true
 endif
 STAGE := @$(PYTHON) tools/stage.py
 
-.PHONY: help demo bench test test-oldest lint docs wheel bazel sanitize cuda gpu qemu portable release ci build core-tests clean
+.PHONY: help demo bench test kills test-oldest lint docs wheel bazel sanitize cuda gpu qemu portable release ci build core-tests clean
 
 help:
 	@echo "make demo [DATA=train.tsv]           trains stock, do_fusion=True and fe.accelerate() on the same rows"
 	@echo "make demo ARGS=--embedding-variable  trains tables without a vocabulary on them"
 	@echo "make test | test-oldest | sanitize | cuda | qemu | lint     checks; make ci is all of them"
+	@echo "make kills                                           kills training at work; not a part of make ci"
 	@echo "make docs                                            the site, in build/site"
 	@echo "make bench [ARGS=--workload=W1]      measures, if nothing else does and the machine is fit to"
 	@echo "make gpu                             tests and measures the CUDA core on this GPU, without TensorFlow"
@@ -48,6 +49,12 @@ core-tests: .venv/.done
 
 test: build core-tests
 	$(STAGE) pytest $(BIN)/python -m pytest -q -n $(JOBS) --durations=30 $(ARGS)
+	@$(SUMMARY)
+
+# Not a part of `make ci`: minutes of processes that are killed and trained again. Commit the file.
+kills: build
+	$(STAGE) kills $(BIN)/python -m pytest -q -rA -n $(JOBS) --kills -m kills $(ARGS)
+	@grep -E "^(PASSED|FAILED|ERROR) |^[0-9]+ (passed|failed)" build/logs/kills.log | sort > tests/kills.txt
 	@$(SUMMARY)
 
 test-oldest:
@@ -113,8 +120,8 @@ release: .venv-release/.done
 	@tools/release/run.sh .venv-release/bin $(JOBS) dist/release "$(MINORS)"; \
 	    status=$$?; $(SUMMARY) && exit $$status
 
-# With the oldest TensorFlow: what depends on its version, and each value of a parameter once.
-OLDEST_IN_CI := --skip-slow --grids=values --folders=ops,variable,lookup,columns,acceleration,kerases,train,checkpoint,packaging
+# With the oldest TensorFlow: what depends on its version, and one case of each test.
+OLDEST_IN_CI := --skip-slow --grids=one --folders=ops,variable,lookup,columns,acceleration,kerases,train,checkpoint,packaging
 
 # ccache, where it can be had, compiles the core once for all builds. GPU code is built for the oldest
 # GPU alone: no code depends on the architecture, and each takes 40 % of nvcc's time. The seconds of

@@ -10,8 +10,11 @@ import tensorflow as tf
 import grids
 from fused_embedding.ops import cuda
 
-# How many values a run combines: each value of a parameter, or each pair of values of two.
-STRENGTHS = {"values": 1, "pairs": 2}
+# How many values a run combines: none, one of a parameter, or two of two; and what that covers.
+STRENGTHS = {"one": 0, "values": 1, "pairs": 2}
+COVERED = ("case", "value", "pair of values")
+# Whose parameters meet in kernels. Elsewhere most of them choose a way of their own.
+PAIRED_FOLDERS = ("ops", "lookup", "table", "core_api")
 UNTHINNED_MARKERS = ("skip", "skipif", "xfail")
 
 
@@ -40,13 +43,14 @@ class LeftOut(pytest.Item):
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the options to leave tests out, visibly."""
     parser.addoption("--skip-slow", action="store_true", help="skip what takes over five seconds")
+    parser.addoption("--kills", action="store_true", help="run what kills processes at work")
     parser.addoption("--folders", help="skip what is not in these folders: ops,checkpoint")
     parser.addoption(
         "--grids",
         choices=("full", *STRENGTHS),
-        default="pairs",
         help="of a test with several parameters run every case (full), cases that cover each pair "
-        "of values (pairs, the default), or cases that cover each value (values)",
+        "of values (pairs, the default for tests of kernels), cases that cover each value (values, "
+        "the default for others), or one case (one)",
     )
     parser.addoption(
         "--full-grids", action="store_const", const="full", dest="grids", help="--grids=full"
@@ -92,7 +96,7 @@ Reason = tuple[str, int, set[pytest.Item]]
 def cases_left_out(config: pytest.Config, items: list[pytest.Item]) -> Iterator[Reason]:
     """What this run leaves out, for one reason after another."""
     items = list(items)
-    for leave_out in (_on_gpus, _of_other_folders, _slow, _redundant):
+    for leave_out in (_on_gpus, _of_other_folders, _kills, _slow, _redundant):
         for left_out in leave_out(config, items):
             yield left_out
             items = [item for item in items if item not in left_out[2]]
@@ -112,6 +116,12 @@ def _of_other_folders(config: pytest.Config, items: list[pytest.Item]) -> Iterat
         yield f"cases are outside of {folders}: run without --folders", len(others), others
 
 
+def _kills(config: pytest.Config, items: list[pytest.Item]) -> Iterator[Reason]:
+    if not config.getoption("--kills"):
+        kills = {item for item in items if item.get_closest_marker("kills")}
+        yield "cases kill processes at work: run with --kills", len(kills), kills
+
+
 def _slow(config: pytest.Config, items: list[pytest.Item]) -> Iterator[Reason]:
     if config.getoption("--skip-slow"):
         slow = {item for item in items if item.get_closest_marker("slow")}
@@ -119,11 +129,15 @@ def _slow(config: pytest.Config, items: list[pytest.Item]) -> Iterator[Reason]:
 
 
 def _redundant(config: pytest.Config, items: list[pytest.Item]) -> Iterator[Reason]:
-    strength = config.getoption("--grids")
-    if strength != "full":
-        redundant = thinned(items, STRENGTHS[strength])
-        unit = {"values": "value", "pairs": "pair of values"}[strength]
-        reason = f"cases add no {unit} to their tests' grids: run with --full-grids"
+    by_strength = collections.defaultdict(list)
+    for item in items:
+        is_paired = item.path.parent.name in PAIRED_FOLDERS
+        grids_of = config.getoption("--grids") or ("pairs" if is_paired else "values")
+        if grids_of != "full":
+            by_strength[STRENGTHS[grids_of]].append(item)
+    for strength, of_strength in by_strength.items():
+        redundant = thinned(of_strength, strength)
+        reason = f"cases add no {COVERED[strength]} to their tests' grids: run with --full-grids"
         yield reason, len(redundant), redundant
 
 

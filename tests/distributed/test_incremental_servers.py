@@ -112,6 +112,7 @@ def test_workers_that_save_in_turn_each_save_all(addresses, tmp_path):
         session.close()
 
 
+@pytest.mark.kills
 def test_a_server_that_is_lost_is_restored_from_an_incremental_save(tmp_path):
     num_steps = 6
     want_losses, want = train_alone(num_steps)

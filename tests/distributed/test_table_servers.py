@@ -194,6 +194,7 @@ def test_only_keys_rows_and_gradients_cross(addresses):
         assert sorted(tasks) == ["/job:ps/task:0", "/job:ps/task:1"], op
 
 
+@pytest.mark.kills
 @pytest.mark.parametrize("make_saver", [tf1.train.Saver, fe.train.Saver], ids=["stock", "streams"])
 def test_a_killed_server_is_restarted_from_a_checkpoint(tmp_path, make_saver):
     num_steps = 6

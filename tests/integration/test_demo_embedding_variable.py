@@ -75,7 +75,7 @@ def uninterrupted(tmp_path_factory, run_arguments):
 
 
 @needs_extras
-@pytest.mark.slow
+@pytest.mark.kills
 @pytest.mark.parametrize("name", ["all", "filtered"])
 def test_a_killed_run_goes_on_with_the_same_losses(tmp_path, run_arguments, uninterrupted, name):
     process, log = start(tmp_path, *run_arguments), tmp_path / "run" / name / "losses.txt"

@@ -62,6 +62,10 @@ def test_some_may_fail(a, b, c):
 def test_slow():
     pass
 
+@pytest.mark.kills
+def test_kill():
+    pass
+
 @pytest.mark.gpu
 def test_gpu():
     pass
@@ -111,8 +115,11 @@ def collect(tmp_path, monkeypatch):
     ("options", "want"),
     [
         (["--full-grids"], OTHERS | {"test_grid": 24, "test_some_may_fail": 32}),
-        ([], OTHERS | {"test_grid": 12, "test_some_may_fail": 32}),
+        (["--grids=pairs"], OTHERS | {"test_grid": 12, "test_some_may_fail": 32}),
+        ([], OTHERS | {"test_grid": 4, "test_some_may_fail": 20}),
         (["--grids=values"], OTHERS | {"test_grid": 4, "test_some_may_fail": 20}),
+        (["--grids=one"], OTHERS | {"test_grid": 1, "test_some_may_fail": 17}),
+        (["--kills"], OTHERS | {"test_kill": 1, "test_grid": 4, "test_some_may_fail": 20}),
         (["-m", "slow"], {"test_slow": 1}),
         (["--folders=ops,another"], {}),
         # Nothing is thinned that is asked for by name.
@@ -128,13 +135,22 @@ def test_what_is_left_out_is_counted_by_reason(collect):
     skips = [name for name in collect("--skip-slow") if name[0] != "t"]
     assert skips == [
         "2 cases need a GPU: none here",  # test_gpu, and test_device on one
+        "1 cases kill processes at work: run with --kills",
         "1 cases take over five seconds: run without --skip-slow",
-        "12 cases add no pair of values to their tests' grids: run with --full-grids",
+        "32 cases add no value to their tests' grids: run with --full-grids",
     ]
+
+
+@pytest.mark.parametrize("folder", ["ops", "columns"])
+def test_parameters_of_kernels_meet_in_pairs(collect, tmp_path, folder):
+    (tmp_path / folder).mkdir()
+    (tmp_path / "test_cases.py").rename(tmp_path / folder / "test_cases.py")
+    names = collections.Counter(name.partition("[")[0] for name in collect())
+    assert names["test_grid"] == (12 if folder == "ops" else 4)
 
 
 def test_with_a_gpu_its_cases_run(collect, monkeypatch):
     monkeypatch.setattr(case_choice, "missing_for_gpus", lambda: None)
-    names = collect("--full-grids")
+    names = collect("--full-grids", "--kills")
     assert "test_gpu" in names
     assert all(name[0] == "t" for name in names)
