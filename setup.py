@@ -112,6 +112,7 @@ setup(
         "cuda": [f"tensorflow[and-cuda]{OF_TENSORFLOW}"],
         "ssd": [f"fused-embedding-ssd=={wheel_build.version()}"],
         "demo": ["matplotlib", "scikit-learn", "tqdm"],
+        "parquet": ["pyarrow"],
         "test": ["hypothesis", "pytest", "scikit-learn"],
     },
 )

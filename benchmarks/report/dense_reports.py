@@ -341,6 +341,7 @@ _TABLES: dict[str, Callable[[list[dict]], str]] = {
     "input": input_reports.table,
     "serialized": input_reports.rows_table,
     "training_files": input_reports.training_table,
+    "parquet": input_reports.parquet_table,
     program_reports.MODE: program_reports.section,
     "keras": keras_table,
     "one_table": one_table_table,

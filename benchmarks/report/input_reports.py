@@ -73,6 +73,32 @@ def training_table(records: Sequence[dict]) -> str:
     return "\n".join(lines)
 
 
+def parquet_table(records: Sequence[dict]) -> str:
+    """Returns the table of batches from Parquet files, beside TFRecord files."""
+    lines = ["### Batches from files", ""]
+    names = ("stock", "parsed", "lists", "plain")
+    head = ["rows", "features", "threads", "TFRecord, tf.io", "TFRecord, fe.io"]
+    head += ["Parquet, lists", "Parquet, values", "lists over tf.io", "lists over tf.io, wall"]
+    lines += markdown.head([*head, "values over tf.io"])
+    for record in sorted(records, key=lambda record: record["axes"]["threads"]):
+        axes = record["axes"]
+        for cell in record["cells"]:
+            systems = cell["systems"]
+            ratios = [systems["lists"], systems["lists"]["wall"], systems["plain"]]
+            lines.append(
+                markdown.row(
+                    [
+                        str(axes["batch_size"]),
+                        cell["phase"],
+                        str(axes["threads"]),
+                        *(markdown.milliseconds(systems[name]) for name in names),
+                        *(markdown.speedup(of["speedup_over"]["stock"]) for of in ratios),
+                    ]
+                )
+            )
+    return "\n".join(lines)
+
+
 def _row(axes: dict, cell: dict, of_one: dict[str, float]) -> str:
     stock, ours = (cell["systems"][name] for name in (STOCK, OURS))
     is_one = axes["threads"] == 1 or cell["phase"] not in of_one

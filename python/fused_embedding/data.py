@@ -1,8 +1,9 @@
-"""Input pipelines that prefetch the rows of the next batches."""
+"""Input pipelines: batches from Parquet files, rows of the next batches ahead of time."""
 
+from fused_embedding.input.parquet import Shuffle, parquet
 from fused_embedding.variable.prefetch import prefetch_embeddings
 
-__all__ = ["prefetch_embeddings"]
+__all__ = ["Shuffle", "parquet", "prefetch_embeddings"]
 
 
 def __dir__() -> list[str]:

@@ -16,6 +16,7 @@ _TENSORFLOWS = ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-
 # How to get what an extra has, where no distribution is installed: the package is used in place.
 _IN_PLACE = {
     "demo": "pip install matplotlib scikit-learn tqdm",
+    "parquet": "pip install pyarrow",
     "ssd": "apt-get install librocksdb-dev, then build again",
 }
 
@@ -57,7 +58,7 @@ def command_for_extra(extra: str) -> str:
     """How to get the packages of an extra.
 
     Args:
-        extra: "demo" or "ssd".
+        extra: "demo", "parquet" or "ssd".
 
     Returns:
         A command, which names the distribution that is installed.

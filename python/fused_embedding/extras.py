@@ -1,4 +1,4 @@
-"""The packages that only the demo and the plots of other commands need."""
+"""The packages that only a part of this package needs, by the extra that brings them."""
 
 import importlib
 import importlib.util
@@ -10,8 +10,8 @@ from fused_embedding import distribution
 PACKAGES = ("matplotlib", "sklearn", "tqdm")
 
 
-def load(name: str) -> Any:
-    """Imports the module `name` of one of `PACKAGES`.
+def load(name: str, extra: str = "demo") -> Any:
+    """Imports the module `name` of a package of an extra.
 
     Raises:
         ImportError: If it is not installed; the message names the command that installs it.
@@ -21,7 +21,7 @@ def load(name: str) -> Any:
     except ImportError as error:
         raise ImportError(
             f"this needs the Python package {name.partition('.')[0]}, which does not import "
-            f"({error}); install the demo's packages: {distribution.command_for_extra('demo')}"
+            f"({error}); install the extra {extra!r}: {distribution.command_for_extra(extra)}"
         ) from error
 
 

@@ -23,6 +23,18 @@ def test_the_way_from_examples_to_rows_is_compared_with_stock(tmp_path):
 
 
 @pytest.mark.slow
+def test_parquet_is_compared_with_records_of_examples(tmp_path):
+    arguments = ["--batch_size=8", "--strings=3", "--floats=2", "--file_batches=6", "--rounds=2"]
+    record, done = run_module("input.parquet", tmp_path, *arguments, "--block=4", "--threads=1")
+    assert [cell["phase"] for cell in record["cells"]] == ["strings", "integers"]
+    for cell in record["cells"]:
+        assert list(cell["systems"]) == ["stock", "parsed", "lists", "lists_again", "plain"]
+        assert cell["num_bytes"].keys() == {"rows.tfrecord", "lists.parquet", "plain.parquet"}
+    assert "plain: " in done.stdout
+    assert "| 8 | integers | 1 |" in input_reports.parquet_table([record])
+
+
+@pytest.mark.slow
 def test_training_steps_from_files_are_compared_with_stock(tmp_path):
     arguments = ["--batch_size=8", "--file_batches=3", "--rounds=2", "--block=2", "--threads=1"]
     record, done = run_module("input.training_from_files", tmp_path, *arguments)

@@ -7,6 +7,7 @@ prints one line of JSON. A program, because a coordinator takes over the runtime
 import json
 import os
 import sys
+import time
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,22 @@ class Job:
             float(self.coordinator.schedule(step, args=(as_tensors(batch(k)),)).fetch())
             for k in numbers
         ]
+
+    def await_servers(self) -> None:
+        """Returns when the worker reaches all servers.
+
+        For some seconds gRPC does not try again to reach one that was not there.
+        """
+        count = tf.function(lambda: tf.add_n([part.total_count() for part in self.parts]))
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                self.coordinator.schedule(count).fetch()
+                return
+            except tf.errors.UnavailableError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
 
     def content(self) -> dict[str, Any]:
         """Keys and rows of each table."""
@@ -183,6 +200,7 @@ def resume(addresses: dict[str, list[str]], folder: str) -> dict[str, Any]:
     job.make_tables()
     job.checkpoint.read(os.path.join(folder, "saved")).assert_consumed()
     restored = job.content()
+    job.await_servers()
     step = job.step_with(fe.train.AdagradOptimizer(LEARNING_RATE))
     return {
         "restored": restored,

@@ -52,7 +52,7 @@ def test_one_is_named_by_the_messages(site, name):
     assert distribution.refusal() == ""
     command = f"pip install '{name}[demo]'"
     assert distribution.command_for_extra("demo") == command
-    with pytest.raises(ImportError, match=rf"install the demo's packages: pip install '{name}\["):
+    with pytest.raises(ImportError, match=rf"install the extra 'demo': pip install '{name}\["):
         extras.load("no_such_package")
     assert doctor.plots_check(["tqdm"]).to_do.endswith(command)
 

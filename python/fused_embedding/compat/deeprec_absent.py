@@ -25,7 +25,7 @@ _WORK_QUEUE = (
     "divide the files among the workers with tf.data: "
     "tf.data.Dataset.from_tensor_slices(files).shard(num_workers, worker)"
 )
-_PARQUET = "read the files with tfio.IODataset.from_parquet of tensorflow-io, or with pyarrow"
+_PARQUET = "read the files with fe.data.parquet"
 _KAFKA = "read topics with tfio.experimental.streaming of tensorflow-io"
 _COLLECTIVE = (
     "leave the strategy out for one process, or place the tables on parameter servers: "
