@@ -22,6 +22,7 @@ from fused_embedding.columns.composed_api import (
     categorical_column_with_multihash,
 )
 from fused_embedding.columns.dense_features import dense_features
+from fused_embedding.columns.examples import parse_example
 from fused_embedding.columns.group_scope import group_embedding_column_scope
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "group_embedding_column_scope",
     "input_layer",
     "linear_model",
+    "parse_example",
     "sequence_categorical_column_with_embedding",
     "shared_embedding_columns",
     "shared_embeddings",

@@ -119,12 +119,12 @@ class Run(typing.NamedTuple):
 
 
 def variables_by_collection(graph):
-    """Names of the variables in each collection of a graph."""
+    """Names of the variables in each collection of a graph that has some."""
     members = {key: graph.get_collection(key) for key in graph.get_all_collection_keys()}
     return {
         str(key): [item.name for item in items]
         for key, items in members.items()
-        if all(isinstance(item, tf.Variable) for item in items)
+        if items and all(isinstance(item, tf.Variable) for item in items)
     }
 
 

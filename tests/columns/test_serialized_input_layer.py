@@ -59,7 +59,22 @@ def of_ours(columns):
     return lambda _: fe.feature_column.input_layer(serialized=rows(), feature_columns=columns)
 
 
-def test_columns_of_every_kind_train_as_stocks(tmp_path):
+def of_dataset(columns):
+    """The ids are made by the function of a dataset."""
+
+    def layer(_):
+        dataset = tf.data.Dataset.from_tensors(ROWS).repeat()
+        dataset = dataset.map(
+            lambda batch: fe.feature_column.parse_example(batch, columns), num_parallel_calls=2
+        )
+        features = tf1.data.make_one_shot_iterator(dataset).get_next()
+        return fe.feature_column.input_layer(features, columns)
+
+    return layer
+
+
+@pytest.mark.parametrize("make", [of_ours, of_dataset])
+def test_columns_of_every_kind_train_as_stocks(tmp_path, make):
     columns = [embedding(column) for column in cases.categorical_columns(tmp_path)]
     columns[0] = embedding(cases.identity(), fe.feature_column, do_fusion="v1", max_norm=0.5)
     columns += [
@@ -75,9 +90,9 @@ def test_columns_of_every_kind_train_as_stocks(tmp_path):
         )
     columns = [*columns, *shared]
     want = cases.train(of_stock(columns))
-    got = cases.train(of_ours(columns))
+    got = cases.train(make(columns))
     cases.assert_same_training(got, want)
-    assert (got.ops[OURS], got.ops[STOCK]) == (1, 0)
+    assert (got.ops[OURS], got.ops[STOCK]) == (int(make is of_ours), 0)
     assert got.ops["FusedEmbeddingResourceGroupLookup"] == 1
 
 
@@ -88,10 +103,52 @@ def test_columns_by_rule_have_no_op_between_parsing_and_lookup():
         embedding(fc.categorical_column_with_hash_bucket("other_ids", 6, tf.int64)),
     ]
     want = cases.train(of_stock(columns))
-    got = cases.train(of_ours(columns))
-    cases.assert_same_training(got, want)
-    assert got.ops[OURS] == 1
-    assert not NOT_WANTED & got.ops.keys()
+    for make in (of_ours, of_dataset):
+        got = cases.train(make(columns))
+        cases.assert_same_training(got, want)
+        assert not NOT_WANTED & got.ops.keys()
+
+
+def test_a_dataset_makes_ids_in_the_order_of_the_examples():
+    columns = [embedding(fc.categorical_column_with_hash_bucket("words", 1000))]
+    batches = [[ROWS[i % 4], ROWS[i % 3]] for i in range(40)]
+    elements = [
+        list(
+            tf.data.Dataset.from_tensor_slices(batches).map(
+                lambda batch: fe.feature_column.parse_example(batch, columns),
+                num_parallel_calls=parallel,
+            )
+        )
+        for parallel in (None, 4)
+    ]
+    [key] = elements[0][0]
+    assert key == "ids of 'words' by hash, 1000, -1"
+    for one, other in zip(*elements, strict=True):
+        tf.nest.map_structure(np.testing.assert_array_equal, one, other)
+        assert tf.nest.flatten(one)[0].dtype == tf.int64
+
+
+def test_a_dataset_that_makes_ids_is_refused_by_a_service():
+    columns = [embedding(fc.categorical_column_with_hash_bucket("words", 7))]
+    dataset = tf.data.Dataset.from_tensors(ROWS)
+    dataset = dataset.map(lambda batch: fe.feature_column.parse_example(batch, columns))
+    with pytest.raises(ValueError, match=r"parse by fe.io.parse_example and give input_layer"):
+        fe.io.with_stock_ops(dataset)
+
+
+def test_what_is_saved_parses_the_features():
+    columns = [embedding(fc.categorical_column_with_hash_bucket("words", 7))]
+    parse = tf.function(lambda batch: fe.feature_column.parse_example(batch, columns))
+    assert list(parse(tf.constant(ROWS))) == ["words"]
+
+
+def test_ids_of_other_columns_are_not_those_of_a_column():
+    parsed = embedding(fc.categorical_column_with_hash_bucket("words", 7))
+    other = embedding(fc.categorical_column_with_hash_bucket("words", 8))
+    with tf.Graph().as_default():
+        features = fe.feature_column.parse_example(rows(), [parsed])
+        with pytest.raises(ValueError, match="Feature words is not in features dictionary"):
+            fe.feature_column.input_layer(features, [other])
 
 
 def test_one_feature_has_several_rules_and_is_wanted_as_it_is():

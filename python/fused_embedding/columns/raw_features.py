@@ -157,16 +157,14 @@ def _crossed(column: Any, batch: _Batch) -> FeatureIds | None:
     return FeatureIds(tuple(features), CrossRule(column.hash_bucket_size, hash_key))
 
 
-class ParsedFeature(NamedTuple):
-    """What a batch has for a column whose ids were made while its examples were parsed.
+def key_of_parsed(key: str, rule: KeyRule) -> str:
+    """Under what a batch has the ids that were made of a feature when its examples were parsed.
 
-    Attributes:
+    Args:
         key: Of the feature.
         rule: How its values became ids.
     """
-
-    key: str
-    rule: KeyRule
+    return f"ids of {key!r} by {rule.kind}, {rule.num_buckets}, {rule.default_key}"
 
 
 def rule_of_parsed(column: Any) -> KeyRule | None:
@@ -188,7 +186,7 @@ def _parsed(column: Any, batch: _Batch) -> FeatureIds | None:
     rule = rule_of_parsed(column)
     parsed = None
     if rule is not None:
-        parsed = batch.cache._features.get(ParsedFeature(column.key, rule))
+        parsed = batch.cache._features.get(key_of_parsed(column.key, rule))
     return None if parsed is None else FeatureIds((), parsed=ParsedIds(*parsed))
 
 

@@ -1,7 +1,7 @@
 """Datasets that go to a tf.data service, whose workers may lack this package, get stock's ops.
 
-The op that parses has the inputs, outputs and attrs of stock's, and attrs of keys, of which a
-dataset makes none: another name and those are all that changes in the dataset's graph.
+The op that parses has the inputs, outputs and attrs of stock's, and attrs of keys. Where it makes
+none, another name and no such attrs are all that changes in the dataset's graph.
 """
 
 import tensorflow as tf
@@ -25,6 +25,9 @@ def with_stock_ops(dataset: tf.data.Dataset) -> tf.data.Dataset:
     Returns:
         The same object, if it has none of our ops or is one of a TF1 graph.
 
+    Raises:
+        ValueError: If the op makes ids, for `fe.feature_column.input_layer`.
+
     >>> rows = tf.data.Dataset.from_tensors([tf.train.Example().SerializeToString()])
     >>> features = {"ids": tf.io.VarLenFeature(tf.int64)}
     >>> parsed = rows.map(lambda row: fe.io.parse_example(row, features))
@@ -41,8 +44,18 @@ def with_stock_ops(dataset: tf.data.Dataset) -> tf.data.Dataset:
     if not ours:
         return dataset
     for node in ours:
-        node.op = STOCK
-        for name in _KEY_ATTRS:
-            node.attr.pop(name, None)
+        _make_stocks(node)
     variant = tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
     return VariantDataset(variant, dataset.element_spec).with_options(dataset.options())
+
+
+def _make_stocks(node: tf.compat.v1.NodeDef) -> None:
+    if node.attr["key_names"].list.s:
+        raise ValueError(
+            "the dataset makes ids while it parses, by fe.feature_column.parse_example or a group "
+            "of layers, and no op of stock's does; a dataset for workers without this package must "
+            "parse by fe.io.parse_example and give input_layer the features"
+        )
+    node.op = STOCK
+    for name in _KEY_ATTRS:
+        node.attr.pop(name, None)
