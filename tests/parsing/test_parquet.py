@@ -1,6 +1,8 @@
 """fe.data.parquet: rows as pyarrow was given them, in every order, from any batch on."""
 
 import itertools
+import subprocess
+import sys
 
 import hypothesis
 import numpy as np
@@ -326,6 +328,24 @@ def test_a_damaged_file_is_an_error(tmp_path):
         file.write(b"\xff" * 200)
     with pytest.raises(tf.errors.OpError):
         list(fe.data.parquet(path, batch_size=1000))
+
+
+ENDS = """
+import sys
+import fused_embedding as fe
+
+batches = iter(fe.data.parquet(sys.argv[1], batch_size=1000).repeat().prefetch(3))
+print(len(next(batches)["string"]))
+"""
+
+
+def test_a_program_ends_while_a_batch_is_read(tmp_path):
+    names = ["int64", "list", "string"]
+    path = write(tmp_path / "rows", range(20_000), names, rows_of_group=2000)
+    command = [sys.executable, "-c", ENDS, path]
+    for _ in range(3):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert (done.returncode, done.stdout) == (0, "1000\n"), done.stderr
 
 
 PROGRAM = """

@@ -1,10 +1,13 @@
 """Batches of tensors from Parquet files."""
 
+import atexit
 import functools
 import glob
 import itertools
 import os
 import threading
+import time
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -199,6 +202,18 @@ def _of_shard(row_groups: list[_RowGroup], index: int, count: int) -> list[_RowG
     return row_groups[index::count]
 
 
+# A thread that asks for the interpreter's lock when the interpreter is gone never returns, and an
+# iterator that somebody has kept waits for it.
+_SECONDS_TO_RETURN = 0.05
+_streams: weakref.WeakSet["_Stream"] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_streams() -> None:
+    for stream in list(_streams):
+        stream.close()
+
+
 class _Stream:
     """The batches of all epochs, numbered through."""
 
@@ -213,6 +228,9 @@ class _Stream:
         self._batch_size, self._shuffle = batch_size, shuffle
         num_rows = sum(group.num_rows for group in row_groups)
         self._per_epoch = -(-num_rows // batch_size)
+        self._is_closed = False
+        _streams.add(self)
+        self._last_call = 0.0
         self._lock = threading.Lock()  # iterators that run at the same time share what follows
         self._next = -1
         self._batches: Iterator[list[np.ndarray]] = iter([])  # from `_next` on
@@ -228,6 +246,9 @@ class _Stream:
     def batch(self, number: int) -> list[np.ndarray]:
         """The arrays of a batch. Whatever is before it is not read, unless it was asked for."""
         with self._lock:
+            self._last_call = time.monotonic()
+            if self._is_closed:
+                raise RuntimeError("the program ends")
             epoch, of_epoch = divmod(int(number), self._per_epoch)
             if number != self._next or of_epoch == 0:
                 self._batches = self._from(epoch, of_epoch)
@@ -235,6 +256,14 @@ class _Stream:
             batch = next(self._batches)
             self._next = number + 1
             return batch
+
+    def close(self) -> None:
+        """Returns when no thread of TensorFlow's is in `batch`, or will be for long."""
+        with self._lock:
+            self._is_closed = True
+            self._last_call = time.monotonic()
+        while time.monotonic() < self._last_call + _SECONDS_TO_RETURN:
+            time.sleep(_SECONDS_TO_RETURN / 10)
 
     def _from(self, epoch: int, first: int) -> Iterator[list[np.ndarray]]:
         """The batches of an epoch, from its batch `first` on."""
