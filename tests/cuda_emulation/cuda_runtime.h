@@ -139,6 +139,10 @@ T atomicCAS(T* address, T expected, T value) {
   return cuda_emulation::Atomic(address, [&](T old) { return old == expected ? value : old; });
 }
 
+inline int __clz(int bits) { return bits == 0 ? 32 : __builtin_clz(static_cast<unsigned>(bits)); }
+inline int __ffs(int bits) { return __builtin_ffs(bits); }
+inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+
 template <typename T>
 T __ldg(const T* address) {
   return *address;
