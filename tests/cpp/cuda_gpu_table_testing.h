@@ -284,6 +284,36 @@ inline int64_t BytesOfBuckets(const RowLayout& layout, int64_t num_buckets) {
   return num_buckets * kEntries * (1 + 8 + 8 + 4 + 4 + row_bytes);
 }
 
+// Float, dim 3, a slot of 3 numbers and one of 1; as many buckets as max_buckets.
+inline GpuTableConfig TestGpuConfig(GpuEviction eviction, int64_t max_buckets) {
+  GpuTableConfig config;
+  config.layout.dim = 3;
+  config.layout.slots = {{"accumulator", 3, 0.25}, {"power", 1, -1.0}};
+  config.initializer = {InitializerKind::kUniform, -1.0, 1.0, 7, {}};
+  config.eviction = eviction;
+  config.max_bytes = BytesOfBuckets(config.layout, max_buckets);
+  config.hash_key = 0x1234567;
+  return config;
+}
+
+// A key of bucket `bucket` of a table with up to 2^32 buckets; different for each `number`.
+inline int64_t KeyOfBucket(const GpuTableConfig& config, uint64_t bucket, uint64_t number) {
+  return static_cast<int64_t>(InverseMix64(number << 32 | bucket) ^ config.hash_key);
+}
+
+inline std::vector<int64_t> KeysOfBucket(const GpuTableConfig& config, uint64_t bucket,
+                                         uint64_t first, uint64_t size) {
+  std::vector<int64_t> keys;
+  for (uint64_t i = first; i < first + size; ++i) keys.push_back(KeyOfBucket(config, bucket, i));
+  return keys;
+}
+
+inline std::map<int64_t, GpuRow> ByKey(const KeyedGpuRows& rows) {
+  const std::map<int64_t, GpuRow> by_key(rows.begin(), rows.end());
+  EXPECT_EQ(by_key.size(), rows.size()) << "a key has two rows";
+  return by_key;
+}
+
 // A table as one would write it down.
 class GpuTableModel {
  public:
