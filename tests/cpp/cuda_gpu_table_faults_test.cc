@@ -84,7 +84,8 @@ TEST_F(CudaGpuTableFaults, RefusesBatchesThatMakeNoSense) {
   EXPECT_TRUE(IsInvalid(find({table.get(), table.get()}, {1, 3}, out), {"tables[1]", "twice"}));
   EXPECT_TRUE(IsInvalid(find({table.get()}, {3}, {{handles.data(), 2}}), {"handles", "got 2"}));
   char* const values[] = {nullptr, nullptr};
-  EXPECT_TRUE(IsInvalid(find({table.get()}, {3}, {handles.span(), {values, 2}}), {"values"}));
+  EXPECT_TRUE(IsInvalid(find({table.get()}, {3}, {handles.span(), {values, 2}}), {"got 2"}));
+  EXPECT_TRUE(IsInvalid(find({table.get()}, {3}, {handles.span(), {values, 1}}), {"values[0]"}));
   const int64_t too_many = int64_t{1} << 31;  // not read
   EXPECT_TRUE(IsInvalid(FindInGpuTables(gpu, {{}, {}, {nullptr, too_many}}, out), {"2147483648"}));
   const DeviceArray<bool> is_erased(2);
@@ -121,10 +122,57 @@ TEST_F(CudaGpuTableFaults, RefusesRunsThatDoNotFitTheirPlan) {
   EXPECT_TRUE(
       IsInvalid(upsert({numbers.view(), numbers.view(), scores.view(), {}}), {"rows of 1"}));
   EXPECT_TRUE(IsInvalid(upsert({numbers.view(), numbers.view(), {}, {}}), {"scores"}));
+  const char* const no_rows[] = {nullptr};
+  EXPECT_TRUE(IsInvalid(upsert({numbers.view(), numbers.view(), scores.view(), {no_rows, 1}}),
+                        {"rows[0]", "null"}));
   EXPECT_TRUE(Export(gpu, *table).empty());
   EXPECT_TRUE(IsOk(run(keys.view(), uses, {})));
   EXPECT_TRUE(is_stale(run(keys.view(), uses, {})));  // the table has changed
   EXPECT_TRUE(is_stale(upsert({})));
+}
+
+TEST_F(CudaGpuTableFaults, TakesBatchesWithoutKeysAndCallsWithoutTables) {
+  const auto table = TableOfKeys(gpu, TestGpuConfig(GpuEviction::kLru, 4), {1, 2});
+  for (const std::vector<GpuTable*>& tables :
+       {std::vector<GpuTable*>{table.get()}, std::vector<GpuTable*>{}}) {
+    const KeyLists lists(tables.size());
+    for (const GpuLookup& lookup : Find(gpu, tables, lists)) EXPECT_TRUE(lookup.handles.empty());
+    for (const GpuLookup& lookup : FindOrInsert(gpu, tables, lists, {})) {
+      EXPECT_TRUE(lookup.handles.empty());
+    }
+    for (const KeyedGpuRows& evicted :
+         Upsert(gpu, tables, std::vector<KeyedGpuRows>(lists.size()))) {
+      EXPECT_TRUE(evicted.empty());
+    }
+    EXPECT_TRUE(Erase(gpu, tables, lists).empty());
+  }
+  EXPECT_EQ(Export(gpu, *table).size(), 2u);
+}
+
+TEST_F(CudaGpuTableFaults, EvictsWithoutAnOutputForEvictedRows) {
+  const GpuTableConfig config = TestGpuConfig(GpuEviction::kLru, 1);
+  const auto table = TableOfKeys(gpu, config, KeysOfBucket(config, 0, 0, kEntries));
+  const std::vector<int64_t> new_keys = KeysOfBucket(config, 0, 100, 3);
+  const DeviceKeys keys({table.get()}, {new_keys});
+  const DeviceArray<int64_t> handles(3);
+  GpuInsertPlan plan;
+  ASSERT_TRUE(IsOk(PlanGpuInsert(gpu, keys.view(), &plan)));
+  EXPECT_EQ(plan.num_evicted, std::vector<int64_t>{3});
+  ASSERT_TRUE(IsOk(RunGpuFindOrInsert(gpu, keys.view(), {{}, {}, 2}, plan, {}, {handles.span()})));
+  const std::map<int64_t, GpuRow> rows = ByKey(Export(gpu, *table));
+  EXPECT_EQ(rows.size(), static_cast<size_t>(kEntries));
+  for (const int64_t key : new_keys) EXPECT_EQ(rows.count(key), 1u);
+}
+
+TEST_F(CudaGpuTableFaults, FrequenciesAndVersionsSaturate) {
+  const auto table = MakeGpuTable(gpu, TestGpuConfig(GpuEviction::kLru, 1));
+  const int32_t most = std::numeric_limits<int32_t>::max();
+  for (int i = 0; i < 3; ++i)
+    FindOrInsert(gpu, {table.get()}, {{7, 8}}, {{most, -5}, {}, kInt64Max});
+  const std::map<int64_t, GpuRow> rows = ByKey(Export(gpu, *table));
+  EXPECT_EQ(rows.at(7).frequency, 0xffffffffu);
+  EXPECT_EQ(rows.at(8).frequency, 0u);  // a negative count is none
+  EXPECT_EQ(rows.at(7).version, kDeadVersion - 1);
 }
 
 TEST_F(CudaGpuTableFaults, RefusesExportsThatDoNotFitTheirTable) {

@@ -65,9 +65,18 @@ Status CheckGpuLookupOutput(const GpuTableKeys& in, const GpuLookupOutput& out) 
     return InvalidArgument("handles must have one element for each of ", in.keys.size,
                            " keys, got ", out.handles.size);
   }
-  if (out.values.empty() || out.values.size == in.tables.size) return Status();
-  return InvalidArgument("values must have one array for each of ", in.tables.size, " tables, got ",
-                         out.values.size);
+  if (out.values.empty()) return Status();
+  if (out.values.size != in.tables.size) {
+    return InvalidArgument("values must have one array for each of ", in.tables.size,
+                           " tables, got ", out.values.size);
+  }
+  for (int64_t t = 0; t < in.tables.size; ++t) {
+    const bool has_keys = in.ends[t] > (t > 0 ? in.ends[t - 1] : 0);
+    if (has_keys && out.values[t] == nullptr) {
+      return InvalidArgument("values[", t, "] is null, but table ", t, " has keys");
+    }
+  }
+  return Status();
 }
 
 int64_t NumBuckets(const GpuTableKeys& in) {
@@ -76,14 +85,16 @@ int64_t NumBuckets(const GpuTableKeys& in) {
   return num_buckets;
 }
 
-std::vector<TableOfBatch> TablesOfBatch(const GpuTableKeys& in, Span<char* const> values,
-                                        Span<const GpuRows> evicted) {
+void ChangeTables(const GpuTableKeys& in) {
+  for (GpuTable* table : in.tables) table->Change();
+}
+
+std::vector<TableOfBatch> TablesOfBatch(const GpuTableKeys& in, Span<char* const> values) {
   std::vector<TableOfBatch> tables;
   int64_t begin = 0, first_bucket = 0;
   for (int64_t t = 0; t < in.tables.size; ++t) {
     TableOfBatch table = {begin, in.ends[t], first_bucket, in.tables[t]->view()};
     if (!values.empty()) table.values = values[t];
-    if (!evicted.empty()) table.evicted = evicted[t];
     tables.push_back(table);
     begin = in.ends[t];
     first_bucket += in.tables[t]->num_buckets();

@@ -18,7 +18,8 @@ struct TableOfBatch {
   GpuTableView view;
   char* values = nullptr;         // [end - begin, dim]
   const char* content = nullptr;  // [end - begin, row_bytes]
-  GpuRows evicted = {};
+  GpuRows evicted = {};           // [max_evicted]
+  int64_t max_evicted = 0;
 };
 
 struct Batch {
@@ -73,9 +74,10 @@ Status CheckGpuTableKeys(const GpuTableKeys& in);
 Status CheckGpuLookupOutput(const GpuTableKeys& in, const GpuLookupOutput& out);
 
 int64_t NumBuckets(const GpuTableKeys& in);
-// `values` and `evicted`: one for each table, or empty.
-std::vector<TableOfBatch> TablesOfBatch(const GpuTableKeys& in, Span<char* const> values,
-                                        Span<const GpuRows> evicted = {});
+// `values`: one for each table, or empty.
+std::vector<TableOfBatch> TablesOfBatch(const GpuTableKeys& in, Span<char* const> values);
+// Plans made before are no longer valid.
+void ChangeTables(const GpuTableKeys& in);
 
 // Keeps the memory of a Batch.
 class UploadedBatch {

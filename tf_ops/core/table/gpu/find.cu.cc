@@ -24,7 +24,6 @@ __global__ void EraseKernel(SortedBatch sorted, bool* __restrict__ is_erased) {
       const int64_t position = sorted.order[i];
       const int64_t key = sorted.batch.keys[position];
       const int entry = FindEntry(lanes, *bucket, key, GpuTableView::Digest(view.Hash(key)));
-      lanes.Sync();  // all lanes have read the digests
       if (lanes.lane == 0) {
         if (entry >= 0) bucket->digests[entry] = 0;
         is_erased[position] = entry >= 0;
@@ -59,7 +58,7 @@ Status EraseFromGpuTables(const GpuExec& exec, const GpuTableKeys& in, Span<bool
   DeviceBuffer<uint32_t> buckets;
   DeviceBuffer<int32_t> order;
   FE_RETURN_IF_ERROR(SortByBucket(exec, uploaded.batch(), NumBuckets(in), &buckets, &order));
-  for (GpuTable* table : in.tables) table->Change();
+  ChangeTables(in);
   return Launch(exec, in.keys.size * kBucketLanes, EraseKernel,
                 SortedBatch{uploaded.batch(), buckets.data(), order.data()}, is_erased.data);
 }

@@ -57,13 +57,18 @@ void GpuTable::RemovePiece() {
 
 Status GpuTable::AddBuckets(const GpuExec& exec, int64_t num_buckets) {
   DeviceBuffer<char> piece;
-  FE_RETURN_IF_ERROR(piece.Allocate(exec, BytesOf(num_buckets)));
+  const int64_t bytes = BytesOf(num_buckets);
+  if (!piece.Allocate(exec, bytes).ok()) {
+    return ResourceExhausted("cannot allocate ", bytes, " bytes of device memory for ", num_buckets,
+                             " buckets, which max_bytes = ", config_.max_bytes,
+                             " allows; lower it, or make room on the device");
+  }
   // Rows need no values while their entries are free.
   const int64_t bucket_bytes = num_buckets * int64_t{sizeof(Bucket)};
   FE_RETURN_IF_ERROR(Fill<char>(exec, 0, {piece.data(), bucket_bytes}));
   pieces_.push_back(std::move(piece));
   num_buckets_ += num_buckets;
-  memory_bytes_ += BytesOf(num_buckets);
+  memory_bytes_ += bytes;
   return Status();
 }
 

@@ -90,7 +90,9 @@ class OwnedBucket {
 
 // Keys that do not fit into the free entries of their buckets.
 struct Overflow {
-  unsigned long long num_evicted, num_refused;
+  unsigned long long num_evicted, num_refused;  // atomicAdd has no signed 64 bits
+
+  int64_t sum() const { return static_cast<int64_t>(num_evicted + num_refused); }
 };
 
 __global__ void CountOverflowKernel(SortedBatch sorted, Overflow* overflows) {
@@ -331,25 +333,32 @@ Status CheckEvicted(const GpuTableKeys& in, const GpuEvicted& evicted) {
                          " tables, got ", evicted.rows.size, " and ", evicted.num_rows.size);
 }
 
-Status RunInsert(const GpuExec& exec, const GpuTableKeys& in, const EntryUpdate& update,
-                 const GpuInsertPlan& plan, const UploadedBatch& uploaded,
-                 const GpuEvicted& evicted, int64_t* handles) {
-  const Batch& batch = uploaded.batch();
-  const int64_t num_keys = in.keys.size;
+std::vector<TableOfBatch> TablesOfRun(const GpuTableKeys& in, const GpuInsertPlan& plan,
+                                      const GpuEvicted& evicted, Span<char* const> values) {
+  std::vector<TableOfBatch> tables = TablesOfBatch(in, values);
+  for (size_t t = 0; t < tables.size() && !evicted.rows.empty(); ++t) {
+    tables[t].evicted = evicted.rows[static_cast<int64_t>(t)];
+    tables[t].max_evicted = plan.num_evicted[t];
+  }
+  return tables;
+}
+
+Status RunInsert(const GpuExec& exec, const Batch& batch, const EntryUpdate& update,
+                 const GpuInsertPlan& plan, const GpuEvicted& evicted, int64_t* handles) {
   DeviceBuffer<bool> is_written;
   DeviceBuffer<int32_t> evicted_row, evicted_before;
   DeviceBuffer<EvictedEntry> evicted_entries;
-  FE_RETURN_IF_ERROR(is_written.Allocate(exec, num_keys));
+  FE_RETURN_IF_ERROR(is_written.Allocate(exec, batch.num_keys));
   if (!evicted.rows.empty()) {
-    FE_RETURN_IF_ERROR(evicted_row.Allocate(exec, num_keys + 1));
-    FE_RETURN_IF_ERROR(evicted_before.Allocate(exec, num_keys + 1));
-    FE_RETURN_IF_ERROR(evicted_entries.Allocate(exec, num_keys));
+    FE_RETURN_IF_ERROR(evicted_row.Allocate(exec, batch.num_keys + 1));
+    FE_RETURN_IF_ERROR(evicted_before.Allocate(exec, batch.num_keys + 1));
+    FE_RETURN_IF_ERROR(evicted_entries.Allocate(exec, batch.num_keys));
     FE_RETURN_IF_ERROR(Fill(exec, 0, evicted_row.span()));
   }
-  for (GpuTable* table : in.tables) table->Change();
   Assigned assigned = {handles, is_written.data(), evicted_row.data(), evicted_entries.data()};
   const SortedBatch sorted = {batch, plan.buckets.data(), plan.order.data()};
-  FE_RETURN_IF_ERROR(Launch(exec, num_keys * kBucketLanes, AssignKernel, sorted, update, assigned));
+  FE_RETURN_IF_ERROR(
+      Launch(exec, batch.num_keys * kBucketLanes, AssignKernel, sorted, update, assigned));
   const Status numbered =
       evicted.rows.empty()
           ? Status()
@@ -363,29 +372,27 @@ Status RunInsert(const GpuExec& exec, const GpuTableKeys& in, const EntryUpdate&
 }  // namespace
 
 Status PlanGpuInsert(const GpuExec& exec, const GpuTableKeys& in, GpuInsertPlan* plan) {
+  *plan = {};
   FE_RETURN_IF_ERROR(CheckGpuTableKeys(in));
   std::vector<Overflow> overflows;
   for (std::vector<GpuTable*> growing;; growing.clear()) {
     FE_RETURN_IF_ERROR(CountOverflows(exec, in, plan, &overflows));
     for (int64_t t = 0; t < in.tables.size; ++t) {
-      const Overflow& overflow = overflows[static_cast<size_t>(t)];
-      const unsigned long long num_over = overflow.num_evicted + overflow.num_refused;
-      if (num_over > 0 && in.tables[t]->CanGrow()) growing.push_back(in.tables[t]);
+      const bool is_over = overflows[static_cast<size_t>(t)].sum() > 0;
+      if (is_over && in.tables[t]->CanGrow()) growing.push_back(in.tables[t]);
     }
     if (growing.empty()) break;
     FE_RETURN_IF_ERROR(DoubleGpuTables(exec, growing));
   }
-  *plan = {std::move(plan->buckets), std::move(plan->order), {}, {}, 0};
   for (int64_t t = 0; t < in.tables.size; ++t) {
-    const int64_t num_evicted = static_cast<int64_t>(overflows[static_cast<size_t>(t)].num_evicted);
-    const int64_t num_refused = static_cast<int64_t>(overflows[static_cast<size_t>(t)].num_refused);
+    const Overflow& overflow = overflows[static_cast<size_t>(t)];
     const GpuTable& table = *in.tables[t];
-    if (table.config().eviction == GpuEviction::kNone && num_evicted + num_refused > 0) {
-      return RowsDoNotFit(table, t, num_evicted + num_refused);
+    if (table.config().eviction == GpuEviction::kNone && overflow.sum() > 0) {
+      return RowsDoNotFit(table, t, overflow.sum());
     }
     plan->num_changes.push_back(table.num_changes());
-    plan->num_evicted.push_back(num_evicted);
-    plan->num_refused += num_refused;
+    plan->num_evicted.push_back(static_cast<int64_t>(overflow.num_evicted));
+    plan->num_refused += static_cast<int64_t>(overflow.num_refused);
   }
   return Status();
 }
@@ -403,10 +410,11 @@ Status RunGpuFindOrInsert(const GpuExec& exec, const GpuTableKeys& in, const Gpu
                            uses.counts.size);
   }
   UploadedBatch uploaded;
-  FE_RETURN_IF_ERROR(uploaded.Upload(exec, TablesOfBatch(in, out.values, evicted.rows), in.keys));
+  FE_RETURN_IF_ERROR(uploaded.Upload(exec, TablesOfRun(in, plan, evicted, out.values), in.keys));
+  ChangeTables(in);
   const EntryUpdate update = {uses.counts.data, SaturatedVersion(uses.step), uses.scores.data,
                               nullptr, nullptr};
-  FE_RETURN_IF_ERROR(RunInsert(exec, in, update, plan, uploaded, evicted, out.handles.data));
+  FE_RETURN_IF_ERROR(RunInsert(exec, uploaded.batch(), update, plan, evicted, out.handles.data));
   if (out.values.empty()) return Status();
   return ReadValues(exec, uploaded.batch(), out.handles.data, /*reads_first_values=*/false);
 }
@@ -424,18 +432,20 @@ Status RunGpuUpsert(const GpuExec& exec, const GpuTableKeys& in, const GpuConten
                            content.frequencies.size, ", ", content.versions.size, " and ",
                            content.rows.size);
   }
-  if (in.keys.empty()) return Status();
-  std::vector<TableOfBatch> tables = TablesOfBatch(in, {}, evicted.rows);
-  for (int64_t t = 0; t < in.tables.size; ++t) {
-    tables[static_cast<size_t>(t)].content = content.rows[t];
+  std::vector<TableOfBatch> tables = TablesOfRun(in, plan, evicted, {});
+  for (size_t t = 0; t < tables.size(); ++t) {
+    tables[t].content = content.rows[static_cast<int64_t>(t)];
+    if (tables[t].content != nullptr || tables[t].begin == tables[t].end) continue;
+    return InvalidArgument("rows[", t, "] is null, but table ", t, " has keys");
   }
   UploadedBatch uploaded;
   DeviceBuffer<int64_t> handles;
   FE_RETURN_IF_ERROR(uploaded.Upload(exec, tables, in.keys));
   FE_RETURN_IF_ERROR(handles.Allocate(exec, in.keys.size));
+  ChangeTables(in);
   const EntryUpdate update = {nullptr, 0, content.scores.data, content.frequencies.data,
                               content.versions.data};
-  return RunInsert(exec, in, update, plan, uploaded, evicted, handles.data());
+  return RunInsert(exec, uploaded.batch(), update, plan, evicted, handles.data());
 }
 
 }  // namespace fused_embedding

@@ -100,6 +100,7 @@ __global__ void ReadValuesKernel(Batch batch, const int64_t* __restrict__ handle
 __device__ void CopyEvicted(const Lanes& lanes, const TableOfBatch& table,
                             const EvictedEntry& entry, const char* row, int64_t to) {
   const GpuRows& out = table.evicted;
+  if (to >= table.max_evicted) return;  // of a plan for other keys
   if (lanes.lane == 0) {
     if (out.keys) out.keys[to] = entry.key;
     if (out.frequencies) out.frequencies[to] = entry.frequency;
