@@ -164,6 +164,35 @@ TEST_F(CudaGpuTableFaults, EvictsWithoutAnOutputForEvictedRows) {
   for (const int64_t key : new_keys) EXPECT_EQ(rows.count(key), 1u);
 }
 
+// The plan is for one eviction; its keys change before the run, which then evicts three.
+TEST_F(CudaGpuTableFaults, EvictedRowsStayWithinThePlannedArrays) {
+  const GpuTableConfig config = TestGpuConfig(GpuEviction::kLru, 1);
+  const std::vector<int64_t> old_keys = KeysOfBucket(config, 0, 0, kEntries);
+  const auto table = TableOfKeys(gpu, config, old_keys);
+  GpuTable* const pointer = table.get();
+  const int64_t end = 3;
+  const DeviceArray<int64_t> keys(
+      Array<int64_t>{KeyOfBucket(config, 0, 100), old_keys[0], old_keys[1]});
+  const GpuTableKeys in = {{&pointer, 1}, {&end, 1}, keys.view()};
+  GpuInsertPlan plan;
+  ASSERT_TRUE(IsOk(PlanGpuInsert(gpu, in, &plan)));
+  ASSERT_EQ(plan.num_evicted, std::vector<int64_t>{1});
+  const Array<int64_t> others = Array<int64_t>::Of(KeysOfBucket(config, 0, 100, 3));
+  Cuda(cudaMemcpyAsync(keys.data(), others.span().data, 3 * sizeof(int64_t), cudaMemcpyHostToDevice,
+                       nullptr));
+  const RowArrays arrays(3, table->row_bytes());
+  const GpuRows rows = arrays.rows();
+  const DeviceArray<int32_t> num_rows(1);
+  const DeviceArray<int64_t> handles(3);
+  ASSERT_TRUE(IsOk(RunGpuFindOrInsert(gpu, in, {{}, {}, 2}, plan, {{&rows, 1}, num_rows.span()},
+                                      {handles.span()})));
+  const int64_t untouched = static_cast<int64_t>(0xcdcdcdcdcdcdcdcd);
+  const std::vector<int64_t> evicted = KeysOf(arrays.First(3));
+  EXPECT_NE(evicted[0], untouched);
+  EXPECT_EQ(evicted[1], untouched);
+  EXPECT_EQ(evicted[2], untouched);
+}
+
 TEST_F(CudaGpuTableFaults, FrequenciesAndVersionsSaturate) {
   const auto table = MakeGpuTable(gpu, TestGpuConfig(GpuEviction::kLru, 1));
   const int32_t most = std::numeric_limits<int32_t>::max();
@@ -200,9 +229,10 @@ TEST_F(CudaGpuTableFaults, RefusesExportsThatDoNotFitTheirTable) {
 TEST_F(CudaGpuTableFaults, ATableIsWholeWhenMemoryRunsOut) {
   const GpuTableConfig growing = TestGpuConfig(GpuEviction::kLru, 4);
   const GpuTableConfig full = TestGpuConfig(GpuEviction::kLru, 1);
-  const std::vector<int64_t> old_keys = KeysOfBucket(growing, 0, 0, kEntries - 2);
-  const KeyLists lists(3, {KeyOfBucket(growing, 0, 2), KeyOfBucket(growing, 2, 70),
-                           KeyOfBucket(growing, 1, 71), KeyOfBucket(growing, 3, 72)});
+  std::vector<int64_t> old_keys;
+  for (uint64_t i = 0; i < kEntries - 2; ++i) old_keys.push_back(KeyOfBucket(growing, i % 4, i));
+  const KeyLists lists(3, {old_keys[5], KeyOfBucket(growing, 2, 70), KeyOfBucket(growing, 1, 71),
+                           KeyOfBucket(growing, 3, 72)});
   bool has_failed = true;
   int64_t num_allocations = 0, num_grown = 0;
   for (; has_failed; ++num_allocations) {
@@ -214,15 +244,17 @@ TEST_F(CudaGpuTableFaults, ATableIsWholeWhenMemoryRunsOut) {
     const std::vector<GpuTable*> pointers = {tables[0].get(), tables[1].get(), tables[2].get()};
     const DeviceKeys keys(pointers, lists);
     const Lookups lookups(pointers, lists);
-    counting.FailAfter(num_allocations);
-    GpuInsertPlan plan;
-    Status status = PlanGpuInsert(counting, keys.view(), &plan);
-    if (status.ok()) {
+    const auto insert = [&] {
+      GpuInsertPlan plan;
+      FE_RETURN_IF_ERROR(PlanGpuInsert(counting, keys.view(), &plan));
       const EvictedArrays evicted(pointers, plan);
-      status = RunGpuFindOrInsert(counting, keys.view(), {{}, {}, 2}, plan, evicted.out(),
-                                  lookups.out());
+      const Status run = RunGpuFindOrInsert(counting, keys.view(), {{}, {}, 2}, plan, evicted.out(),
+                                            lookups.out());
       Cuda(cudaStreamSynchronize(nullptr));
-    }
+      return run;
+    };
+    counting.FailAfter(num_allocations);
+    const Status status = insert();
     EXPECT_EQ(status.ok(), !counting.has_failed());
     EXPECT_TRUE(status.ok() || Fails(status, StatusCode::kResourceExhausted, {"device memory"}));
     has_failed = counting.has_failed();

@@ -314,6 +314,12 @@ inline std::map<int64_t, GpuRow> ByKey(const KeyedGpuRows& rows) {
   return by_key;
 }
 
+inline std::vector<int64_t> KeysOf(const KeyedGpuRows& rows) {
+  std::vector<int64_t> keys;
+  for (const auto& [key, row] : rows) keys.push_back(key);
+  return keys;
+}
+
 // A table as one would write it down.
 class GpuTableModel {
  public:

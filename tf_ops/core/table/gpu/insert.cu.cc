@@ -243,7 +243,7 @@ struct BucketKeys {
 
   __device__ void Insert(int64_t position) {
     int entry = owned.FirstFree();
-    const bool is_evicting = entry < 0;
+    const bool is_evicting = entry < 0;  // Plan has refused a batch that a table may not evict for
     if (is_evicting) entry = owned.FirstVictim();
     if (entry < 0) return;
     if (lanes.lane == 0) {
@@ -270,7 +270,6 @@ __global__ void AssignKernel(SortedBatch sorted, EntryUpdate update, Assigned as
       if (lanes.lane == 0) {
         assigned.handles[position] = -1;
         assigned.is_written[position] = false;
-        if (assigned.evicted_row) assigned.evicted_row[position] = 0;
       }
       keys.UseFound(position);
     }
