@@ -298,6 +298,13 @@ TEST_F(CudaGpuTableFaults, HoldsTheMemoryThatItSays) {
     EXPECT_EQ(table->memory_bytes(), config.max_bytes);
   }
   EXPECT_EQ(counting.num_bytes(), 0);
+  for (const int64_t num_left : {0, 1}) {  // the initial slots, the buckets
+    counting.FailAfter(num_left);
+    std::unique_ptr<GpuTable> table;
+    EXPECT_TRUE(Fails(GpuTable::Create(counting, config, &table), StatusCode::kResourceExhausted,
+                      {"device memory"}));
+    EXPECT_EQ(counting.num_bytes(), 0);
+  }
 }
 
 TEST_F(CudaGpuTableFaults, AnExportRestoresATable) {
@@ -319,7 +326,7 @@ TEST_F(CudaGpuTableFaults, AnExportRestoresATable) {
 }
 
 #ifdef FE_CUDA_EMULATION
-TEST_F(CudaGpuTableFaults, LaunchesDoNotDependOnTheNumberOfTables) {
+TEST_F(CudaGpuTableFaults, LaunchesAndWaitsDoNotDependOnTheNumberOfTables) {
   const auto launches = [&](size_t num_tables, const auto& call) {
     std::vector<std::unique_ptr<GpuTable>> tables;
     std::vector<GpuTable*> pointers;
@@ -337,7 +344,15 @@ TEST_F(CudaGpuTableFaults, LaunchesDoNotDependOnTheNumberOfTables) {
   const auto find = [&](const auto& tables, const auto& lists) { Find(gpu, tables, lists); };
   const auto erase = [&](const auto& tables, const auto& lists) { Erase(gpu, tables, lists); };
   const auto insert = [&](const auto& tables, const auto& lists) {
-    FindOrInsert(gpu, tables, lists, {});
+    const DeviceKeys keys(tables, lists);
+    const int64_t num_waits = NumWaits();
+    GpuInsertPlan plan;
+    EXPECT_TRUE(IsOk(PlanGpuInsert(gpu, keys.view(), &plan)));
+    EXPECT_EQ(NumWaits() - num_waits, 1);
+    const EvictedArrays evicted(tables, plan);
+    const Lookups lookups(tables, lists);
+    EXPECT_TRUE(IsOk(RunGpuFindOrInsert(gpu, keys.view(), {}, plan, evicted.out(), lookups.out())));
+    EXPECT_EQ(NumWaits() - num_waits, 1);
   };
   EXPECT_EQ(launches(1, find), 2);    // search, values
   EXPECT_EQ(launches(1, erase), 3);   // buckets, numbers to sort, erasing

@@ -167,6 +167,30 @@ TEST_F(CudaGpuTable, GrowsWithinItsBudget) {
   }
 }
 
+// A batch does to a bucket what the bucket's own keys do: no group of lanes depends on another.
+TEST_F(CudaGpuTable, BucketsDoNotDependOnEachOther) {
+  constexpr int64_t kBuckets = 4;
+  GpuTableConfig config = TestGpuConfig(GpuEviction::kLru, kBuckets);
+  config.min_buckets = kBuckets;
+  const auto together = MakeGpuTable(gpu, config), apart = MakeGpuTable(gpu, config);
+  Random random(5);
+  for (int64_t step = 0; step < 6; ++step) {
+    std::vector<int64_t> keys;
+    KeyLists of_buckets(kBuckets);
+    for (int64_t i = 0; i < 150; ++i) {
+      const uint64_t bucket = random() % kBuckets, number = random() % 100;
+      keys.push_back(KeyOfBucket(config, bucket, number));
+      of_buckets[bucket].push_back(keys.back());
+    }
+    FindOrInsert(gpu, {together.get()}, {keys}, {{}, {}, step});
+    for (size_t b = kBuckets; b-- > 0;) {
+      FindOrInsert(gpu, {apart.get()}, {of_buckets[b]}, {{}, {}, step});
+    }
+    EXPECT_EQ(Export(gpu, *together), Export(gpu, *apart)) << "step " << step;
+  }
+  EXPECT_EQ(Export(gpu, *together).size(), static_cast<size_t>(kBuckets * kEntries));
+}
+
 // --- Random sequences ---
 
 struct RandomTables {

@@ -84,14 +84,13 @@ ValueRange UniformRange(double a, double b) {
   return range;
 }
 
-// The standard normal distribution's quantile of 0.5 + this is a value of `unit`: those within
-// `half_mass` of the middle. Symmetric, and never 0 or 1: half a step of RandomUnit above its
-// lowest value.
+// The q, |q| < half_mass, whose quantile is the normal value of `unit`: that of probability 0.5 +
+// q. The probabilities are symmetric and never 0 or 1: RandomUnit is taken half a step higher.
 FE_INLINE double QuantileArgument(double unit, double half_mass) {
   return 2.0 * half_mass * ((unit + 0x1p-53) - 0.5);
 }
 
-// A quantile of which |q| > kCentral.
+// The quantile of q where |q| > kCentral.
 FE_INLINE double OuterNormalQuantile(double q) {
   const double tail = TailNormalQuantile(0.5 - std::abs(q));
   return q < 0 ? -tail : tail;

@@ -123,11 +123,11 @@ struct GpuLookupOutput {
 // Evaluation: changes nothing. A key without a row reads its first value. Does not wait.
 Status FindInGpuTables(const GpuExec& exec, const GpuTableKeys& in, const GpuLookupOutput& out);
 
-// What a batch will do, which the host must know before.
+// What a batch will do. A Run takes the keys that its plan was made for.
 struct GpuInsertPlan {
   DeviceBuffer<uint32_t> buckets;    // [n] ascending; those of all tables are numbered in sequence
   DeviceBuffer<int32_t> order;       // [n] position of each key
-  std::vector<int64_t> num_changes;  // [t] of the tables that this plan was made for
+  std::vector<int64_t> num_changes;  // [t] of each table when the plan was made
   std::vector<int64_t> num_evicted;  // [t] exact for distinct keys, else at most
   int64_t num_refused = 0;           // the same; keys that their bucket has no room for
 };

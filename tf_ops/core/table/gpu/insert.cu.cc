@@ -1,5 +1,4 @@
-#include <limits>
-#include <string>
+#include <vector>
 
 #include "tf_ops/core/base/cuda/algorithm.h"
 #include "tf_ops/core/base/cuda/launch.cu.h"

@@ -1,8 +1,7 @@
 // Rows of a batch. nvcc compiles this file without contracting products and sums (CMakeLists.txt):
 // first values have the CPU's bits.
 
-#include <algorithm>
-#include <limits>
+#include <cmath>
 
 #include "tf_ops/core/base/cuda/launch.cu.h"
 #include "tf_ops/core/table/gpu/batch.cu.h"
