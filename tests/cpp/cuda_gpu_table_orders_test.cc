@@ -1,11 +1,13 @@
 // Two groups of four lanes take turns wherever lanes wait for each other: what a table holds must
-// not depend on who goes first. Between these places an emulation runs one thread at a time.
+// not depend on who goes first. Between these places an emulation runs one thread at a time. And
+// what a digest is, which no result shows.
 
 #include "tests/cpp/cuda_testing.h"
 
 #ifdef FE_CUDA_EMULATION
 
 #include "tests/cpp/cuda_gpu_table_testing.h"
+#include "tf_ops/core/table/gpu/buckets.cu.h"
 #include "tf_ops/core/table/gpu/growth.cu.h"
 
 namespace fused_embedding {
@@ -118,6 +120,20 @@ TEST_F(CudaGpuTableOrders, DoublesTheSameWhenTwoGroupsTakeTurns) {
     int64_t rounds = 0;
     EXPECT_TRUE(Double(gpu, switches, &rounds) == want) << ::testing::PrintToString(switches);
   }
+}
+
+// Else a search would compare most keys of a bucket.
+TEST_F(CudaGpuTableOrders, KeysOfABucketHaveManyDigests) {
+  GpuTableConfig config = TestGpuConfig(GpuEviction::kLru, 256);
+  config.min_buckets = 256;
+  const GpuTableView view = MakeGpuTable(gpu, config)->view();
+  std::set<uint8_t> digests;
+  for (int64_t key = 0; key < 200000; ++key) {
+    const uint64_t hash = view.Hash(key);
+    if (view.BucketOf(hash) == 7) digests.insert(GpuTableView::Digest(hash));
+  }
+  EXPECT_GT(digests.size(), 200u);
+  EXPECT_EQ(digests.count(0), 0u);  // of a free entry
 }
 
 }  // namespace

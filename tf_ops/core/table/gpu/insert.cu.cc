@@ -224,7 +224,8 @@ struct BucketKeys {
   __device__ void Use(int64_t position, int entry, bool is_new) {
     const bool is_repeated = owned.Pin(entry);
     if (lanes.lane != 0) return;
-    // Of a key that occurs twice, the last content holds; it comes first.
+    // Content is handled from the last key to the first: of a key that occurs twice, the last
+    // holds.
     const bool is_old_content = update.is_content() && is_repeated;
     if (!is_old_content) update.Apply(view.eviction, position, bucket, entry);
     assigned.handles[position] = HandleOf(number, entry);
