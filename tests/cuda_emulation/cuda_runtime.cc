@@ -41,6 +41,13 @@ std::vector<unsigned> Order(unsigned size) {
   return order;
 }
 
+struct Turns {
+  unsigned lanes = 0;
+  std::vector<int64_t> switches;  // ascending
+  int64_t max_rounds = 0;
+};
+Turns turns;
+
 enum class State { kRuns, kWaitsForBlock, kWaitsForWarp, kEnded };
 
 struct Stack {
@@ -97,16 +104,11 @@ class Block {
     num_threads_ = num_threads;
     thread_ = &thread;
     for (unsigned i = 0; i < num_threads; ++i) fibers_[i]->state = State::kRuns;
+    num_ended_ = 0;
+    if (turns.lanes > 0) RunInTurns();
     const std::vector<unsigned> order = Order(num_threads);
-    for (unsigned num_ended = 0; num_ended < num_threads;) {
-      bool has_run = false;
-      for (const unsigned i : order) {
-        if (fibers_[i]->state != State::kRuns) continue;
-        has_run = true;
-        Resume(i);
-        num_ended += fibers_[i]->state == State::kEnded;
-      }
-      if (!has_run) Die("not all threads come to a barrier");
+    while (num_ended_ < num_threads) {
+      if (!RunRound(order)) Die("not all threads come to a barrier");
     }
   }
 
@@ -149,6 +151,34 @@ class Block {
   }
 
  private:
+  // Resumes each of these threads once. Returns whether any of them could run.
+  bool RunRound(const std::vector<unsigned>& threads) {
+    bool has_run = false;
+    for (const unsigned i : threads) {
+      if (i >= num_threads_ || fibers_[i]->state != State::kRuns) continue;
+      has_run = true;
+      Resume(i);
+      num_ended_ += fibers_[i]->state == State::kEnded;
+    }
+    return has_run;
+  }
+
+  // Ends when neither group can run.
+  void RunInTurns() {
+    std::vector<unsigned> groups[2];
+    for (unsigned i = 0; i < 2 * turns.lanes; ++i) groups[i / turns.lanes].push_back(i);
+    int group = 0;
+    int64_t num_rounds = 0;
+    auto next_switch = turns.switches.begin();
+    while (RunRound(groups[group]) || RunRound(groups[1 - group])) {
+      ++num_rounds;
+      if (next_switch == turns.switches.end() || *next_switch != num_rounds) continue;
+      group = 1 - group;
+      ++next_switch;
+    }
+    turns.max_rounds = std::max(turns.max_rounds, num_rounds);
+  }
+
   void Resume(unsigned thread) {
     threadIdx = {thread, 0, 0};
     SwitchTo(&scheduler_, &fibers_[thread]->context);
@@ -157,7 +187,7 @@ class Block {
   static void Main();
 
   std::vector<std::unique_ptr<Fiber>> fibers_;
-  unsigned num_threads_ = 0;
+  unsigned num_threads_ = 0, num_ended_ = 0;
   const std::function<void()>* thread_ = nullptr;
   Context scheduler_;
 };
@@ -191,6 +221,11 @@ void ShuffleOrder(uint64_t seed) {
   is_shuffled = seed != 0;
   random_bits.seed(seed);
 }
+
+void TakeTurns(unsigned lanes, std::vector<int64_t> switches) {
+  turns = {lanes, std::move(switches), 0};
+}
+int64_t MaxRounds() { return turns.max_rounds; }
 
 int64_t NumWaits() { return num_waits; }
 int64_t NumLaunches() { return num_launches; }

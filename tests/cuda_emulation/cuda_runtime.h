@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <vector>
 
 #define FE_CUDA_EMULATION 1
 
@@ -69,6 +70,14 @@ void Enqueue(std::function<void()> work);
 
 // From here on threads and blocks run in an order drawn from `seed`; 0: in that of their indices.
 void ShuffleOrder(uint64_t seed);
+
+// From here on the first two groups of `lanes` threads of a block take turns, and its other threads
+// run after them. A round resumes each thread of a group once, up to where it waits for others;
+// group 0 has the first round, and after each of these numbers of rounds it is the other's turn.
+// 0 lanes: as ShuffleOrder says.
+void TakeTurns(unsigned lanes, std::vector<int64_t> switches = {});
+// How many rounds the longest of such blocks took since TakeTurns.
+int64_t MaxRounds();
 
 // Since the program began: how often the host had to wait. A copy to the host is a wait, for it
 // ends when the memory is written; to wait for the stream right after it takes no time.
@@ -138,6 +147,10 @@ template <typename T>
 T atomicCAS(T* address, T expected, T value) {
   return cuda_emulation::Atomic(address, [&](T old) { return old == expected ? value : old; });
 }
+
+inline int __clz(int bits) { return bits == 0 ? 32 : __builtin_clz(static_cast<unsigned>(bits)); }
+inline int __ffs(int bits) { return __builtin_ffs(bits); }
+inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 
 template <typename T>
 T __ldg(const T* address) {

@@ -5,76 +5,11 @@
 #include <cstring>
 #include <limits>
 
-#include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/base/simd.h"
-#include "tf_ops/core/table/normal.h"
+#include "tf_ops/core/table/first_value.h"
 
 namespace fused_embedding {
 namespace {
-
-constexpr int64_t kDebugModulus = 100000;
-
-int64_t FloorMod(int64_t a, int64_t b) {
-  const int64_t remainder = a % b;
-  return remainder < 0 ? remainder + b : remainder;
-}
-
-// The random bits of value d are SplitMix64's (Steele, Lea and Flood, "Fast splittable pseudorandom
-// number generators", 2014) with Mix64 as finaliser, started at a hash of (seed, key). They are
-// fixed for ever: checkpoints keep the seed, not the values of rows to come.
-constexpr uint64_t kGamma = 0x9e3779b97f4a7c15ULL;  // 2^64 / golden ratio
-
-uint64_t SeedState(uint64_t seed) { return Mix64(seed ^ kGamma); }
-FE_INLINE uint64_t RowState(uint64_t seed_state, int64_t key) {
-  return Mix64(seed_state + static_cast<uint64_t>(key));
-}
-// In [0, 1), a multiple of 2^-52.
-FE_INLINE double RandomUnit(uint64_t row_state, int64_t d) {
-  const uint64_t bits = Mix64(row_state + static_cast<uint64_t>(d + 1) * kGamma);
-  return BitCast<double>((bits >> 12) | (uint64_t{1023} << 52)) - 1.0;
-}
-
-// Values that may be drawn: `low` and `high` are values of T, with no rounding past them.
-struct Range {
-  double low;
-  double high;
-};
-
-// The next T above (direction 1) or below (-1) `value`.
-template <typename T>
-double Neighbour(T value, int direction) {
-  // Bits of a float, taken as sign and magnitude, are in the order of the values.
-  using Bits = std::conditional_t<sizeof(T) == 8, uint64_t,
-                                  std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>>;
-  constexpr Bits kSign = static_cast<Bits>(Bits{1} << (8 * sizeof(T) - 1));
-  Bits bits = BitCast<Bits>(value);
-  if (static_cast<Bits>(bits & ~kSign) == 0) {
-    bits = direction > 0 ? Bits{1} : static_cast<Bits>(kSign | 1);
-  } else {
-    const bool grows = ((bits & kSign) == 0) == (direction > 0);
-    bits = static_cast<Bits>(grows ? bits + 1 : bits - 1);
-  }
-  return double{Load(BitCast<T>(bits))};
-}
-
-template <typename T>
-T RoundTo(double value) {
-  T rounded;
-  Store(static_cast<ComputeType<T>>(value), &rounded);
-  return rounded;
-}
-
-// The values of T in [a, b). Where there is none: the one nearest to a.
-template <typename T>
-Range UniformRange(double a, double b) {
-  const T low = RoundTo<T>(a);
-  const T high = RoundTo<T>(b);
-  Range range;
-  range.low = double{Load(low)} < a ? Neighbour<T>(low, 1) : double{Load(low)};
-  range.high = double{Load(high)} < b ? double{Load(high)} : Neighbour<T>(high, -1);
-  if (range.low > range.high) range.low = range.high = double{Load(low)};
-  return range;
-}
 
 // Standard normal quantiles of 0.5 + q[i], in place; |q[i]| < 0.5.
 FE_INLINE void NormalQuantiles(double* q, int64_t n) {
@@ -84,8 +19,7 @@ FE_INLINE void NormalQuantiles(double* q, int64_t n) {
   // One value in seven, in a loop of its own so that the one above is branch-free.
   for (int64_t i = 0; i < n; ++i) {
     if (std::abs(q[i]) <= kCentral) continue;
-    const double tail = TailNormalQuantile(0.5 - std::abs(q[i]));
-    z[i] = q[i] < 0 ? -tail : tail;
+    z[i] = OuterNormalQuantile(q[i]);
   }
   for (int64_t i = 0; i < n; ++i) q[i] = z[i];
 }
@@ -107,7 +41,7 @@ struct RowFiller {
   }
 
   void Uniform() const {
-    const Range range = UniformRange<T>(config.a, config.b);
+    const ValueRange range = UniformRange<T>(config.a, config.b);
     const uint64_t seed_state = SeedState(config.seed);
     WithSimd([&]() FE_INLINE_LAMBDA {
       const double a = config.a;
@@ -116,9 +50,7 @@ struct RowFiller {
         const uint64_t row_state = RowState(seed_state, keys[i]);
         T* row = Row(i);
         for (int64_t d = 0; d < dim; ++d) {
-          double value = a + width * RandomUnit(row_state, d);
-          value = value < range.low ? range.low : value;
-          value = value > range.high ? range.high : value;
+          const double value = Clamped(a + width * RandomUnit(row_state, d), range.low, range.high);
           Store(static_cast<ComputeType<T>>(value), &row[d]);
         }
       }
@@ -137,15 +69,12 @@ struct RowFiller {
           const int64_t width = dim - first < kBlock ? dim - first : kBlock;
           double z[kBlock];
           for (int64_t d = 0; d < width; ++d) {
-            // Symmetric, and never 0 or 1: half a step of RandomUnit above its lowest value.
-            const double u = RandomUnit(row_state, first + d) + 0x1p-53;
-            z[d] = 2.0 * half_mass * (u - 0.5);
+            z[d] = QuantileArgument(RandomUnit(row_state, first + d), half_mass);
           }
           NormalQuantiles(z, width);
           for (int64_t d = 0; d < width; ++d) {
-            double deviations = z[d] < -max_deviations ? -max_deviations : z[d];
-            deviations = deviations > max_deviations ? max_deviations : deviations;
-            const double value = config.a + config.b * deviations;
+            const double value =
+                config.a + config.b * Clamped(z[d], -max_deviations, max_deviations);
             Store(static_cast<ComputeType<T>>(value), &row[first + d]);
           }
         }
@@ -163,7 +92,6 @@ struct RowFiller {
   }
 
   void Fill() const {
-    constexpr double kTwoSigmaMass = 0.9544997361036416;  // of a normal distribution
     switch (config.kind) {
       case InitializerKind::kConstant:
         return Constant([&](int64_t) { return config.a; });

@@ -8,8 +8,10 @@
 #ifndef FUSED_EMBEDDING_CORE_TABLE_ROW_LAYOUT_H_
 #define FUSED_EMBEDDING_CORE_TABLE_ROW_LAYOUT_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -25,6 +27,16 @@ struct RowHeader {
 static_assert(sizeof(RowHeader) == 16);
 
 constexpr uint32_t kDeadVersion = 0xffffffffu;  // of a row that was erased
+
+// Frequency and version as a row stores them.
+inline uint32_t SaturatedFrequency(int64_t frequency) {
+  constexpr int64_t kMaxFrequency = std::numeric_limits<uint32_t>::max();
+  return static_cast<uint32_t>(std::min(frequency, kMaxFrequency));
+}
+inline uint32_t SaturatedVersion(int64_t step) {
+  const int64_t max_version = int64_t{kDeadVersion} - 1;
+  return static_cast<uint32_t>(step < 0 ? 0 : step < max_version ? step : max_version);
+}
 
 // The header of a row at any address, aligned or not, as in a file.
 inline RowHeader HeaderAt(const char* row) {

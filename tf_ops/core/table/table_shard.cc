@@ -16,19 +16,6 @@ constexpr uint32_t kRefused = kNoRow - 1;
 
 }  // namespace
 
-std::vector<char> BytesBehindValue(const RowLayout& layout) {
-  const int64_t value_end = layout.value_offset() + layout.value_bytes();
-  std::vector<char> bytes(static_cast<size_t>(layout.row_bytes() - value_end));
-  char* slot_begin = bytes.data() + (layout.slots_offset() - value_end);
-  const bool is_double = layout.value_type == ValueType::kDouble;
-  for (const Slot& slot : layout.slots) {
-    FillValues(is_double ? ValueType::kDouble : ValueType::kFloat, slot.initial, slot.width,
-               slot_begin);
-    slot_begin += slot.width * layout.slot_number_bytes();
-  }
-  return bytes;
-}
-
 // A key that has no row yet.
 struct TableShard::Arrival {
   int64_t key;

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -65,19 +64,6 @@ struct Occurrences {
 
   int64_t count(int64_t position) const { return counts.empty() ? 1 : counts[position]; }
 };
-
-// Frequency and version as a row stores them.
-inline uint32_t SaturatedFrequency(int64_t frequency) {
-  constexpr int64_t kMaxFrequency = std::numeric_limits<uint32_t>::max();
-  return static_cast<uint32_t>(std::min(frequency, kMaxFrequency));
-}
-inline uint32_t SaturatedVersion(int64_t step) {
-  const int64_t max_version = int64_t{kDeadVersion} - 1;
-  return static_cast<uint32_t>(step < 0 ? 0 : step < max_version ? step : max_version);
-}
-
-// The bytes of a new row that follow its value: the initial slots.
-std::vector<char> BytesBehindValue(const RowLayout& layout);
 
 bool IsExpired(const RowLayout& layout, const char* row, const EmbeddingTable::ExpireInput& in);
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "tf_ops/core/base/simd.h"
 #include "tf_ops/core/table/row_layout.h"
@@ -25,6 +26,8 @@ FE_INLINE void CopyBytes(const char* from, int64_t bytes, char* to) {
 
 void FillValues(ValueType type, double value, int64_t n, char* out);
 double SquaredNorm(ValueType type, const char* values, int64_t n);
+// The bytes of a new row that follow its value: the initial slots.
+std::vector<char> BytesBehindValue(const RowLayout& layout);
 
 }  // namespace fused_embedding
 

@@ -7,6 +7,7 @@
 #include "tf_ops/core/base/buffer.h"
 #include "tf_ops/core/base/threads.h"
 #include "tf_ops/core/table/shard_loops.h"
+#include "tf_ops/core/table/value_bytes.h"
 
 namespace fused_embedding {
 namespace {

@@ -1,0 +1,124 @@
+// A batch of keys of several tables: which table a key is of, and the keys of each bucket.
+
+#ifndef FUSED_EMBEDDING_CORE_TABLE_GPU_BATCH_CU_H_
+#define FUSED_EMBEDDING_CORE_TABLE_GPU_BATCH_CU_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "tf_ops/core/base/cuda/device_buffer.h"
+#include "tf_ops/core/table/gpu/buckets.cu.h"
+#include "tf_ops/core/table/gpu/gpu_table.h"
+
+namespace fused_embedding {
+
+struct TableOfBatch {
+  int64_t begin, end;    // of the table's keys
+  int64_t first_bucket;  // buckets of all tables are numbered in sequence
+  GpuTableView view;
+  char* values = nullptr;         // [end - begin, dim]
+  const char* content = nullptr;  // [end - begin, row_bytes]
+  GpuRows evicted = {};           // [max_evicted]
+  int64_t max_evicted = 0;
+};
+
+struct Batch {
+  const TableOfBatch* tables;  // [num_tables]
+  int64_t num_tables;
+  const int64_t* keys;  // [num_keys]
+  int64_t num_keys;
+  int row_lanes;  // that copy a row: 16 bytes each of the widest table's
+
+  __device__ int64_t TableOf(int64_t position) const {
+    int64_t low = 0, high = num_tables - 1;
+    while (low < high) {
+      const int64_t middle = (low + high) / 2;
+      if (tables[middle].end <= position) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low;
+  }
+};
+
+// A batch whose keys are sorted by bucket.
+struct SortedBatch {
+  Batch batch;
+  const uint32_t* buckets;  // [num_keys] ascending
+  const int32_t* order;     // [num_keys] positions
+};
+
+// Calls body(lanes, table, bucket, run) for each bucket that keys of the batch are in, on the lanes
+// that own it: the keys are those at order[run.begin] to order[run.end - 1].
+template <typename Body>
+__device__ void ForEachBucket(const SortedBatch& sorted, const Body& body) {
+  const Lanes lanes(kBucketLanes);
+  const int64_t num_keys = sorted.batch.num_keys;
+  for (int64_t i = lanes.GroupOfGrid(); i < num_keys; i += lanes.NumGroupsOfGrid()) {
+    const uint32_t bucket = sorted.buckets[i];
+    if (i > 0 && sorted.buckets[i - 1] == bucket) continue;
+    Range run = {i, i + 1};
+    while (run.end < num_keys && sorted.buckets[run.end] == bucket) ++run.end;
+    const int64_t table = sorted.batch.TableOf(sorted.order[i]);
+    body(lanes, table, static_cast<uint32_t>(bucket - sorted.batch.tables[table].first_bucket),
+         run);
+  }
+}
+
+// --- Host code ---
+
+// InvalidArgument for tables and sizes that make no sense.
+Status CheckGpuTableKeys(const GpuTableKeys& in);
+Status CheckGpuLookupOutput(const GpuTableKeys& in, const GpuLookupOutput& out);
+
+int64_t NumBuckets(const GpuTableKeys& in);
+// `values`: one for each table, or empty.
+std::vector<TableOfBatch> TablesOfBatch(const GpuTableKeys& in, Span<char* const> values);
+// Plans made before are no longer valid.
+void ChangeTables(const GpuTableKeys& in);
+
+// Keeps the memory of a Batch.
+class UploadedBatch {
+ public:
+  Status Upload(const GpuExec& exec, const std::vector<TableOfBatch>& tables,
+                Span<const int64_t> keys);
+  const Batch& batch() const { return batch_; }
+
+ private:
+  DeviceBuffer<TableOfBatch> tables_;
+  Batch batch_ = {};
+};
+
+// Sorts the keys by bucket.
+Status SortByBucket(const GpuExec& exec, const Batch& batch, int64_t num_buckets,
+                    DeviceBuffer<uint32_t>* buckets, DeviceBuffer<int32_t>* order);
+
+// rows.cu.cc: a value for each key, if `handles` are those of the batch. A key without a row reads
+// its first value, or zeros.
+Status ReadValues(const GpuExec& exec, const Batch& batch, const int64_t* handles,
+                  bool reads_first_values);
+
+struct EvictedEntry {
+  int64_t key;
+  uint64_t score;
+  uint32_t frequency, version;
+};
+
+// What became of the keys of a batch; arrays are [num_keys] by position.
+struct Assigned {
+  int64_t* handles;
+  bool* is_written;       // the row gets its first value, or what the content says
+  int32_t* evicted_row;   // [num_keys + 1] 1: another row was evicted for this one; or null
+  EvictedEntry* evicted;  // that row's entry
+};
+
+// Copies evicted rows and writes those that `assigned` says. `evicted_before` are the sums of
+// evicted_row.
+Status WriteRows(const GpuExec& exec, const Batch& batch, const Assigned& assigned,
+                 const int32_t* evicted_before);
+
+}  // namespace fused_embedding
+
+#endif  // FUSED_EMBEDDING_CORE_TABLE_GPU_BATCH_CU_H_

@@ -1,0 +1,66 @@
+#include "tf_ops/core/base/cuda/launch.cu.h"
+#include "tf_ops/core/table/gpu/batch.cu.h"
+
+namespace fused_embedding {
+namespace {
+
+__global__ void FindKernel(Batch batch, int64_t* __restrict__ handles) {
+  const Lanes lanes(kBucketLanes);
+  for (int64_t i = lanes.GroupOfGrid(); i < batch.num_keys; i += lanes.NumGroupsOfGrid()) {
+    const GpuTableView& view = batch.tables[batch.TableOf(i)].view;
+    const int64_t key = batch.keys[i];
+    const uint64_t hash = view.Hash(key);
+    const uint32_t number = view.BucketOf(hash);
+    const int entry = FindEntry(lanes, *view.bucket(number), key, GpuTableView::Digest(hash));
+    if (lanes.lane == 0) handles[i] = entry < 0 ? -1 : HandleOf(number, entry);
+  }
+}
+
+__global__ void EraseKernel(SortedBatch sorted, bool* __restrict__ is_erased) {
+  ForEachBucket(sorted, [&](const Lanes& lanes, int64_t t, uint32_t number, const Range& run) {
+    const GpuTableView& view = sorted.batch.tables[t].view;
+    Bucket* bucket = view.bucket(number);
+    for (int64_t i = run.begin; i < run.end; ++i) {
+      const int64_t position = sorted.order[i];
+      const int64_t key = sorted.batch.keys[position];
+      const int entry = FindEntry(lanes, *bucket, key, GpuTableView::Digest(view.Hash(key)));
+      if (lanes.lane == 0) {
+        if (entry >= 0) bucket->digests[entry] = 0;
+        is_erased[position] = entry >= 0;
+      }
+      lanes.Sync();
+    }
+  });
+}
+
+}  // namespace
+
+Status FindInGpuTables(const GpuExec& exec, const GpuTableKeys& in, const GpuLookupOutput& out) {
+  FE_RETURN_IF_ERROR(CheckGpuTableKeys(in));
+  FE_RETURN_IF_ERROR(CheckGpuLookupOutput(in, out));
+  UploadedBatch uploaded;
+  FE_RETURN_IF_ERROR(uploaded.Upload(exec, TablesOfBatch(in, out.values), in.keys));
+  const Batch& batch = uploaded.batch();
+  FE_RETURN_IF_ERROR(
+      Launch(exec, in.keys.size * kBucketLanes, FindKernel, batch, out.handles.data));
+  if (out.values.empty()) return Status();
+  return ReadValues(exec, batch, out.handles.data, /*reads_first_values=*/true);
+}
+
+Status EraseFromGpuTables(const GpuExec& exec, const GpuTableKeys& in, Span<bool> is_erased) {
+  FE_RETURN_IF_ERROR(CheckGpuTableKeys(in));
+  if (is_erased.size != in.keys.size) {
+    return InvalidArgument("is_erased must have one element for each of ", in.keys.size,
+                           " keys, got ", is_erased.size);
+  }
+  UploadedBatch uploaded;
+  FE_RETURN_IF_ERROR(uploaded.Upload(exec, TablesOfBatch(in, {}), in.keys));
+  DeviceBuffer<uint32_t> buckets;
+  DeviceBuffer<int32_t> order;
+  FE_RETURN_IF_ERROR(SortByBucket(exec, uploaded.batch(), NumBuckets(in), &buckets, &order));
+  ChangeTables(in);
+  return Launch(exec, in.keys.size * kBucketLanes, EraseKernel,
+                SortedBatch{uploaded.batch(), buckets.data(), order.data()}, is_erased.data);
+}
+
+}  // namespace fused_embedding

@@ -1,0 +1,53 @@
+#include "tf_ops/core/table/gpu/gpu_table.h"
+
+#include "tf_ops/core/table/table_config.h"
+
+namespace fused_embedding {
+namespace {
+
+constexpr int64_t kMaxBuckets = int64_t{1} << 31;  // a bucket's number has 32 bits
+
+int64_t RowBytes(const RowLayout& layout) {
+  return (layout.row_bytes() - layout.value_offset() + 15) / 16 * 16;
+}
+
+int64_t BytesOfBucket(const RowLayout& layout) {
+  return kEntries * (kEntryBytes + RowBytes(layout));
+}
+
+}  // namespace
+
+Status CheckGpuTableConfig(const GpuTableConfig& config) {
+  const RowLayout& layout = config.layout;
+  if (layout.dim < 1 || layout.dim > kMaxDim) {
+    return InvalidArgument("embedding_dim must be in [1, ", kMaxDim, "], got ", layout.dim);
+  }
+  std::vector<Slot> missing;
+  FE_RETURN_IF_ERROR(FindMissingSlots(RowLayout(), AsSpan(layout.slots), &missing));
+  const int64_t min_buckets = config.min_buckets;
+  if (min_buckets < 1 || min_buckets > kMaxBuckets || (min_buckets & (min_buckets - 1)) != 0) {
+    return InvalidArgument("min_buckets must be a power of two up to ", kMaxBuckets, ", got ",
+                           min_buckets);
+  }
+  const int64_t bytes_of_bucket = BytesOfBucket(layout);
+  if (min_buckets > config.max_bytes / bytes_of_bucket) {
+    return InvalidArgument("max_bytes = ", config.max_bytes,
+                           " must hold min_buckets = ", min_buckets, " buckets of ",
+                           bytes_of_bucket, " bytes; raise it, or lower min_buckets");
+  }
+  return CheckInitializer(config.initializer, layout);
+}
+
+GpuTable::GpuTable(const GpuTableConfig& config)
+    : config_(config), row_bytes_(RowBytes(config.layout)) {}
+
+int64_t GpuTable::BytesOf(int64_t num_buckets) const {
+  return num_buckets * BytesOfBucket(config_.layout);
+}
+
+bool GpuTable::CanGrow() const {
+  return num_buckets_ < kMaxBuckets &&
+         2 * num_buckets_ <= config_.max_bytes / BytesOfBucket(config_.layout);
+}
+
+}  // namespace fused_embedding
