@@ -21,7 +21,7 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks.harness import processes, timing
-from benchmarks.input import training_from_files  # noqa: F401  its flags, and those it imports
+from benchmarks.input import training_from_files  # noqa: F401  its flags
 from benchmarks.report import results
 
 SYSTEMS = ("stock", "parsed", "lists", "lists_again", "plain")
@@ -58,7 +58,7 @@ def measure(threads: int) -> None:
 
 
 def _measured(folder: str, features: str, threads: int) -> dict[str, Any]:
-    """The figures of each system: CPU time, and the wall clock's under "wall"."""
+    """The figures of each system."""
     batches = {name: iter(_dataset(name, folder, features, threads)) for name in SYSTEMS}
     first = {name: _flat_values(next(batches[name])) for name in SYSTEMS}
     for name, values in first.items():
@@ -67,15 +67,7 @@ def _measured(folder: str, features: str, threads: int) -> dict[str, Any]:
     steps = {name: _step(of_system) for name, of_system in batches.items()}
     samples = timing.alternate(steps, flags.FLAGS.rounds, 1, clock=time.process_time_ns)
     of_batch = {name: of_system / flags.FLAGS.block for name, of_system in samples.items()}
-    measured = {
-        name: timing.summary(times)
-        | {
-            "speedup_over": {
-                other: timing.ratio(of_batch[other], times) for other in SYSTEMS if other != name
-            }
-        }
-        for name, times in of_batch.items()
-    }
+    measured = {name: _figures(name, of_batch) for name in SYSTEMS}
     for name in ("parsed", "lists", "plain"):
         ratio = measured[name]["speedup_over"]["stock"]["median"]
         print(
@@ -83,6 +75,12 @@ def _measured(folder: str, features: str, threads: int) -> dict[str, Any]:
             f"CPU, {ratio} times as fast as stock"
         )
     return measured
+
+
+def _figures(name: str, of_batch: dict[str, np.ndarray]) -> dict[str, Any]:
+    others = [other for other in SYSTEMS if other != name]
+    ratios = {other: timing.ratio(of_batch[other], of_batch[name]) for other in others}
+    return timing.summary(of_batch[name]) | {"speedup_over": ratios}
 
 
 def _step(batches: Iterator[Any]) -> timing.Step:

@@ -100,8 +100,9 @@ def flags_of(module):
     found = set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', text))
     if "full_tables" in text:
         found |= flags_of("benchmarks.tiers.full_tables")
-    if "import parse_example" in text:
-        found |= flags_of("benchmarks.input.parse_example")
+    for imported in re.findall(r"from benchmarks\.input import (\w+(?:, \w+)*)", text):
+        for name in imported.split(", "):
+            found |= flags_of(f"benchmarks.input.{name}")
     return found
 
 
