@@ -269,6 +269,7 @@ def test_batches_feed_an_input_layer(tmp_path):
     [
         ({"batch_size": 0}, ValueError, "batch_size is 0; it must be at least 1"),
         ({"resume": -1}, ValueError, "resume is -1; it must be at least 0"),
+        ({"shuffle": fe.data.Shuffle(-1)}, ValueError, "shuffle.seed is -1; it must be at least 0"),
         ({"shuffle": fe.data.Shuffle(1, 0)}, ValueError, "shuffle.row_groups is 0; it must be"),
         ({"shard": (2, 2)}, ValueError, r"shard is \(2, 2\); the index must be below"),
         ({"shard": (0, 9)}, ValueError, "have 3 row groups, too few for 9 shards; write them with"),

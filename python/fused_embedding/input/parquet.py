@@ -80,20 +80,21 @@ def parquet(
     _check_range("batch_size", batch_size, 1)
     _check_range("resume", resume, 0)
     if shuffle is not None:
+        _check_range("shuffle.seed", shuffle.seed, 0)
         _check_range("shuffle.row_groups", shuffle.row_groups, 1)
     files = [_File(path) for path in _expanded(paths)]
     layouts = _layouts(files, columns)
     row_groups = _of_shard([group for file in files for group in file.row_groups()], *shard)
     stream = _Stream(row_groups, layouts, batch_size, shuffle)
-    return _numbers(stream, resume).map(functools.partial(_batch, stream)).prefetch(1)
+    stream.skip(resume)
+    return _numbers(stream).map(functools.partial(_batch, stream)).prefetch(1)
 
 
-def _numbers(stream: "_Stream", resume: int) -> tf.data.Dataset:
+def _numbers(stream: "_Stream") -> tf.data.Dataset:
     """The numbers of the batches of an epoch: of the next one whenever something iterates."""
-    epochs = stream.epochs(resume)
 
     def of_next_epoch(_: tf.Tensor) -> tf.data.Dataset:
-        first, end = tf.numpy_function(lambda: next(epochs), [], [tf.int64, tf.int64])
+        first, end = tf.numpy_function(stream.next_epoch, [], [tf.int64, tf.int64])
         return tf.data.Dataset.range(first, end)
 
     return tf.data.Dataset.from_tensors(0).flat_map(of_next_epoch)
@@ -229,19 +230,24 @@ class _Stream:
         num_rows = sum(group.num_rows for group in row_groups)
         self._per_epoch = -(-num_rows // batch_size)
         self._is_closed = False
-        _streams.add(self)
         self._last_call = 0.0
         self._lock = threading.Lock()  # iterators that run at the same time share what follows
+        self._first_of_epoch = 0  # of the next one
         self._next = -1
         self._batches: Iterator[list[np.ndarray]] = iter([])  # from `_next` on
+        _streams.add(self)
 
-    def epochs(self, resume: int) -> Iterator[tuple[np.int64, np.int64]]:
-        """The first batch of each epoch and the one after its last, after so many batches."""
-        first = resume
-        while True:
-            end = (first // self._per_epoch + 1) * self._per_epoch if self._per_epoch else first
-            yield np.int64(first), np.int64(end)
-            first = end
+    def skip(self, num_batches: int) -> None:
+        """The next epoch is the one that so many batches of all epochs end in, from there on."""
+        self._first_of_epoch = num_batches if self._per_epoch else 0
+
+    def next_epoch(self) -> tuple[np.int64, np.int64]:
+        """The first batch of an epoch, and the one after its last."""
+        with self._lock:
+            first = self._first_of_epoch
+            if self._per_epoch:
+                self._first_of_epoch = (first // self._per_epoch + 1) * self._per_epoch
+            return np.int64(first), np.int64(self._first_of_epoch)
 
     def batch(self, number: int) -> list[np.ndarray]:
         """The arrays of a batch. Whatever is before it is not read, unless it was asked for."""
