@@ -109,6 +109,26 @@ def test_columns_by_rule_have_no_op_between_parsing_and_lookup():
         assert not NOT_WANTED & got.ops.keys()
 
 
+def test_wide_and_deep_columns_are_parsed_together():
+    words = fc.categorical_column_with_hash_bucket("words", 7)
+    crossed = fc.crossed_column(["words", cases.identity("other_ids")], 9)
+    wide, deep = [words, crossed], [embedding(words), embedding(cases.identity())]
+
+    def layer(module, parse):
+        def build(_):
+            parsed = parse()
+            logits = module.linear_model(parsed, wide)
+            return tf.concat([logits, module.input_layer(parsed, deep)], axis=1)
+
+        return build
+
+    spec = tf1.feature_column.make_parse_example_spec([*wide, *deep])
+    of_stocks = layer(tf1.feature_column, lambda: tf.io.parse_example(rows(), spec))
+    module = fe.feature_column
+    of_both = layer(module, lambda: module.parse_example(rows(), [*wide, *deep]))
+    cases.assert_same_training(cases.train(of_both), cases.train(of_stocks))
+
+
 def test_a_dataset_makes_ids_in_the_order_of_the_examples():
     columns = [embedding(fc.categorical_column_with_hash_bucket("words", 1000))]
     batches = [[ROWS[i % 4], ROWS[i % 3]] for i in range(40)]

@@ -63,12 +63,13 @@ def parse_example(serialized: Any, feature_columns: Iterable[Any]) -> dict[str, 
 
     Args:
         serialized: `[num_examples]` serialized `tf.train.Example` messages.
-        feature_columns: Dense columns.
+        feature_columns: Dense columns, and categorical ones of a `linear_model`.
 
     Returns:
-        What `fe.feature_column.input_layer` takes as `features`, with the same columns: for a
-        hashed column, one of integer ids or one without a vocabulary the ids and their rows, and no
-        tensor of the feature; for others the feature, as `fe.io.parse_example` parses it.
+        What `fe.feature_column.input_layer` takes as `features`, with the same dense columns, and
+        `linear_model` with the categorical ones. Of an embedding column that hashes, takes integer
+        ids or is without a vocabulary: the ids and their rows, and no tensor of the feature. Of
+        others: the feature, as `fe.io.parse_example` parses it.
 
     Raises:
         ValueError: If there are no columns, two columns want a feature in different ways, or
