@@ -87,6 +87,57 @@ def test_results_and_gradients_are_those_of_parsed_features(keras):
 
 
 @EACH_KERAS
+def test_a_dataset_parses_ahead_of_the_layer(keras):
+    layer = group(keras, examples=EXAMPLES)
+    batches = tf.data.Dataset.from_tensor_slices([ROWS, ROWS[::-1]])
+    parsed = batches.map(layer.parse_example, num_parallel_calls=2)
+    assert parsed.element_spec["words"].ids.dtype == tf.int64
+    run = tf.function(lambda batch: layer(batch))
+    for rows, batch in zip(batches, parsed, strict=True):
+        tf.nest.map_structure(np.testing.assert_array_equal, run(batch), layer(rows))
+        tf.nest.map_structure(np.testing.assert_array_equal, layer(batch), layer(rows))
+    graph = run.get_concrete_function(batch).graph
+    assert OURS not in [op.type for op in graph.get_operations()]
+
+
+@EACH_KERAS
+def test_what_is_not_parsed_for_a_layer_is_refused(keras):
+    with pytest.raises(ValueError, match="has no examples; make it with examples="):
+        group(keras).parse_example(tf.constant(ROWS))
+    layer = group(keras, examples=EXAMPLES)
+    with pytest.raises(ValueError, match="must be called with a vector of serialized"):
+        layer.parse_example(tf.constant([1]))
+    parsed = layer.parse_example(tf.constant(ROWS))
+    del parsed["ids"]
+    with pytest.raises(ValueError, match=r"a value for each of .*'ids'"):
+        layer(parsed)
+
+
+@EACH_KERAS
+def test_a_model_trains_on_what_a_dataset_has_parsed(keras):
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.group = group(keras, examples=EXAMPLES)
+            self.head = keras.layers.Dense(1)
+
+        def call(self, inputs):
+            return self.head(self.group(inputs)["words"])
+
+    data = tf.data.Dataset.from_tensors((ROWS, np.float32([[1.0], [2.0], [3.0]]))).repeat(20)
+    losses = {}
+    for is_ahead in (False, True):
+        keras.utils.set_random_seed(1)
+        model = Model()
+        model.compile(fe.keras.fused_optimizers(keras).Adagrad(0.5), "mse")
+        model(tf.constant(ROWS))
+        parse = model.group.parse_example if is_ahead else lambda rows: rows
+        ahead = data.map(lambda rows, label, parse=parse: (parse(rows), label))
+        losses[is_ahead] = model.fit(ahead, epochs=2, verbose=0).history["loss"]
+    np.testing.assert_allclose(losses[True], losses[False], rtol=1e-6)
+
+
+@EACH_KERAS
 def test_a_model_over_examples_trains_and_is_saved(keras, tmp_path):
     inputs = keras.Input((), dtype="string")
     names = ["words", "numbers", "ids"]

@@ -61,12 +61,12 @@ def _as_tensors(given: Any) -> Any:
     """A dictionary of tensors: Keras 3 takes no mixture of them with arrays, lists or None."""
     if not isinstance(given, Mapping):
         return given
-    arrays = (np.ndarray, list, tuple)
-    return {
-        name: tf.convert_to_tensor(of) if isinstance(of, arrays) else of
-        for name, of in given.items()
-        if of is not None
-    }
+
+    def as_tensor(of: Any) -> Any:
+        is_array = isinstance(of, np.ndarray | list | tuple) and not isinstance(of, ParsedIds)
+        return tf.convert_to_tensor(of) if is_array else of
+
+    return {name: as_tensor(of) for name, of in given.items() if of is not None}
 
 
 class GroupLayer:
@@ -173,7 +173,7 @@ class GroupLayer:
 
         Args:
             inputs: For each feature what its first layer takes. Other keys are ignored. With
-                `examples`, `[num_examples]` strings.
+                `examples`, `[num_examples]` strings, or what `parse_example` returned for them.
             weights: Weights of the ids of some features, for the layers that take weights.
             training: If False, tables do not change. Layers that are not trainable never change.
 
@@ -199,6 +199,27 @@ class GroupLayer:
         reader = lookups_of(f"layer {self.name!r}: feature {name!r}")
         with inference_unless_trained(lookup, training), reader:
             yield
+
+    def parse_example(self, serialized: Any) -> dict[str, Any]:
+        """Parses examples ahead of the call, in the function of `tf.data.Dataset.map`.
+
+        Args:
+            serialized: `[num_examples]` strings.
+
+        Returns:
+            What the layer is called with: of each feature its ids and their rows, where the op that
+            parses makes them, else its values.
+
+        Raises:
+            ValueError: If the layer has no `examples`, or `serialized` is no tensor of strings.
+            tf.errors.InvalidArgumentError: If an example cannot be parsed.
+        """
+        if self._examples is None:
+            raise ValueError(
+                f"the layer {self.name!r} has no examples; make it with examples={{...}}, or parse "
+                "by fe.io.parse_example"
+            )
+        return self._parsed(serialized, self._examples.of_name)
 
     def _parsed(self, serialized: Any, examples: dict[str, Any]) -> dict[str, Any]:
         """The values of each feature of serialized examples."""
@@ -288,7 +309,8 @@ class GroupLayer:
                     f"{sorted(weights)}: leave them out, or call a layer without examples with "
                     "what fe.io.parse_example returns"
                 )
-            return self._parsed(inputs, self._examples.of_name), {}
+            if not isinstance(inputs, Mapping):
+                return self._parsed(inputs, self._examples.of_name), {}
         names, given = list(self._features.of_name), inputs
         if not isinstance(given, Mapping) or not set(names) <= set(given):
             keys = sorted(given) if isinstance(given, Mapping) else type(given).__name__
