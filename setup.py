@@ -112,7 +112,8 @@ setup(
         "cuda": [f"tensorflow[and-cuda]{OF_TENSORFLOW}"],
         "ssd": [f"fused-embedding-ssd=={wheel_build.version()}"],
         "demo": ["matplotlib", "scikit-learn", "tqdm"],
-        "parquet": ["pyarrow"],
+        # 26 needs NumPy 2, which TensorFlow takes from 2.18 on.
+        "parquet": ["pyarrow<26"],
         "test": ["hypothesis", "pytest", "scikit-learn"],
     },
 )

@@ -16,7 +16,7 @@ _TENSORFLOWS = ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-
 # How to get what an extra has, where no distribution is installed: the package is used in place.
 _IN_PLACE = {
     "demo": "pip install matplotlib scikit-learn tqdm",
-    "parquet": "pip install pyarrow",
+    "parquet": "pip install 'pyarrow<26'",
     "ssd": "apt-get install librocksdb-dev, then build again",
 }
 

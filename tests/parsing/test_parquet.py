@@ -22,11 +22,10 @@ TEXTS = ["", "a", "b\0c", "ü", "longer than a small string of TensorFlow's"]
 # Type of the column, and a value of it by a number.
 COLUMNS = {
     **{
-        str(kind): (kind, lambda i, kind=kind: kind.to_pandas_dtype()(i % 100))
-        for kind in [
-            *(arrow.int8(), arrow.int16(), arrow.int32(), arrow.int64()),
-            *(arrow.uint8(), arrow.uint16(), arrow.uint32(), arrow.uint64()),
-            *(arrow.float16(), arrow.float32(), arrow.float64()),
+        name: (getattr(arrow, name)(), lambda i, name=name: getattr(np, name)(i % 100))
+        for name in [
+            *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+            *("float16", "float32", "float64"),
         ]
     },
     "large": (arrow.int64(), lambda i: -(2**63) + i),
@@ -93,16 +92,9 @@ def test_values_are_those_that_were_written(tmp_path, name, batch_size):
     spec = dataset.element_spec[name]
     assert all(spec.is_compatible_with(batch[name]) for batch in batches)
     dtypes = {"list": tf.int64, "fixed": tf.float32, "nested": tf.int32, "large_list": tf.float32}
-    if name in dtypes:
-        assert spec.dtype == dtypes[name]
-    elif name in ("large", "bool"):
-        assert spec.dtype == (tf.int64 if name == "large" else tf.bool)
-    elif COLUMNS[name][0] in (arrow.int8(), arrow.uint64(), arrow.float16()):
-        assert spec.dtype == tf.as_dtype(COLUMNS[name][0].to_pandas_dtype())
-    else:
-        assert spec.dtype == tf.string or spec.dtype.name in str(COLUMNS[name][0]).replace(
-            "half", "16"
-        ).replace("float", "float32").replace("double", "float64")
+    dtypes |= {"large": tf.int64, "bool": tf.bool}
+    is_number = hasattr(np, name)
+    assert spec.dtype == dtypes.get(name, tf.as_dtype(name) if is_number else tf.string)
 
 
 def test_batches_go_on_over_row_groups_and_files(tmp_path):
@@ -315,7 +307,9 @@ def test_a_column_has_one_type_in_all_files(tmp_path):
 def test_a_value_that_is_null_is_an_error(tmp_path, column):
     pq.write_table(arrow.table({"a": column}), tmp_path / "rows", row_group_size=3)
     dataset = fe.data.parquet(tmp_path / "rows", batch_size=2)
-    message = r"column 'a' has 1 null values in row group 1 of .*/rows; tensors have none: fill"
+    message = "column 'a' has 1 null values in row group 1 of .*/rows; tensors have none: fill"
+    if arrow.types.is_fixed_size_list(column.type):  # some versions of Arrow cannot read it
+        message = f"{message}|row group 1 of .*/rows cannot be read: Expected all lists"
     for _ in range(2):  # the error is there again
         assert len(list(dataset.take(1))) == 1
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
@@ -327,7 +321,7 @@ def test_a_damaged_file_is_an_error(tmp_path):
     with open(path, "r+b") as file:
         file.seek(4)
         file.write(b"\xff" * 200)
-    with pytest.raises(tf.errors.OpError):
+    with pytest.raises(tf.errors.OpError, match=r"row group 0 of .*/rows cannot be read"):
         list(fe.data.parquet(path, batch_size=1000))
 
 

@@ -13,6 +13,7 @@ _SUPPORTED = (
     "integers, floats, booleans, strings, binaries, dictionaries of these, lists of these "
     "(ragged), and lists of a fixed size (dense)"
 )
+_FLOATS = {"halffloat": tf.float16, "float": tf.float32, "double": tf.float64}  # by Arrow's names
 
 
 @functools.cache
@@ -72,8 +73,9 @@ def _dtype_of(arrow_type: Any) -> tf.DType | None:
         return tf.string
     if types.is_boolean(arrow_type):
         return tf.bool
-    is_number = types.is_integer(arrow_type) or types.is_floating(arrow_type)
-    return tf.as_dtype(arrow_type.to_pandas_dtype()) if is_number else None
+    if types.is_integer(arrow_type):
+        return tf.as_dtype(str(arrow_type))
+    return _FLOATS.get(str(arrow_type))
 
 
 def _is_text(arrow_type: Any) -> bool:

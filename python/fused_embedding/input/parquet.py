@@ -141,7 +141,12 @@ class _RowGroup(NamedTuple):
     def read(self, layouts: Sequence[Layout]) -> Any:
         """The table of these columns."""
         names = [layout.name for layout in layouts]
-        table = self.file.open().read_row_group(self.ordinal, names).select(names)
+        try:
+            table = self.file.open().read_row_group(self.ordinal, names).select(names)
+        except (pyarrow().ArrowException, OSError) as error:
+            raise ValueError(
+                f"row group {self.ordinal} of {self.file.path} cannot be read: {error}"
+            ) from error
         for name, column in zip(names, table.columns, strict=True):
             if nulls := sum(map(num_nulls, column.chunks)):
                 raise ValueError(
