@@ -29,7 +29,7 @@ _DIM = flags.DEFINE_integer("embedding_dim", 16, "Embedding dimension.", lower_b
 STOCK, OURS, AGAIN = "stock", "accelerated", "accelerated_again"
 SYSTEMS = (STOCK, OURS, AGAIN)
 # Batches that a pipeline has parsed before they are asked for, in the time of the system before.
-AHEAD = 4
+_AHEAD = 4
 
 
 def main(_: list[str]) -> None:
@@ -70,7 +70,7 @@ def _measured(path: str, batch_size: int, threads: int) -> dict[str, Any]:
     np.testing.assert_allclose(losses, np.broadcast_to(losses[0], np.shape(losses)), rtol=1e-5)
     steps = {name: _step(run) for name, run in runs.items()}
     rounds, block = flags.FLAGS.rounds, flags.FLAGS.block
-    samples = timing.alternate(steps, rounds, block, untimed=AHEAD, clock=timing.cpu_and_wall)
+    samples = timing.alternate(steps, rounds, block, untimed=_AHEAD, clock=timing.cpu_and_wall)
     measured = serialized_rows.figures_of(samples)
     ours = measured[OURS]
     print(

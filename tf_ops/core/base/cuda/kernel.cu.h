@@ -41,20 +41,28 @@ struct Range {
   int64_t begin, end;
 };
 
-// Of several items that share a grid, in the order of their blocks, that of this block.
-template <typename Item, typename Base>
-__device__ inline const Item& ItemOfBlock(const Item* items, int64_t num_items,
-                                          Range Base::* blocks) {
+// Of items in a row, whose ends ascend, the number of that with `position`; end_of(i) is the end of
+// item i. A position behind all of them is the last one's.
+template <typename EndOf>
+__device__ inline int64_t ItemOfPosition(int64_t num_items, int64_t position, const EndOf& end_of) {
   int64_t low = 0, high = num_items - 1;
   while (low < high) {
     const int64_t middle = (low + high) / 2;
-    if ((items[middle].*blocks).end <= int64_t{blockIdx.x}) {
+    if (end_of(middle) <= position) {
       low = middle + 1;
     } else {
       high = middle;
     }
   }
-  return items[low];
+  return low;
+}
+
+// Of several items that share a grid, in the order of their blocks, that of this block.
+template <typename Item, typename Base>
+__device__ inline const Item& ItemOfBlock(const Item* items, int64_t num_items,
+                                          Range Base::* blocks) {
+  return items[ItemOfPosition(num_items, blockIdx.x,
+                              [&](int64_t i) { return (items[i].*blocks).end; })];
 }
 
 // Of several lists that share a grid, each block has so many items of one.

@@ -25,16 +25,7 @@ struct Slots {
   uint32_t* positions;  // the first position of an id so far, or kNoPosition: free
 
   __device__ const TableSlots& OfPosition(int64_t position) const {
-    int64_t low = 0, high = num_tables - 1;
-    while (low < high) {
-      const int64_t middle = (low + high) / 2;
-      if (tables[middle].end <= position) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
-    }
-    return tables[low];
+    return tables[ItemOfPosition(num_tables, position, [&](int64_t t) { return tables[t].end; })];
   }
 };
 

@@ -30,16 +30,7 @@ struct Batch {
   int row_lanes;  // that copy a row: 16 bytes each of the widest table's
 
   __device__ int64_t TableOf(int64_t position) const {
-    int64_t low = 0, high = num_tables - 1;
-    while (low < high) {
-      const int64_t middle = (low + high) / 2;
-      if (tables[middle].end <= position) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
-    }
-    return low;
+    return ItemOfPosition(num_tables, position, [&](int64_t t) { return tables[t].end; });
   }
 };
 
