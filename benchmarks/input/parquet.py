@@ -21,7 +21,7 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks.harness import processes, timing
-from benchmarks.input import training_from_files  # noqa: F401  its flags
+from benchmarks.input import serialized_rows, training_from_files  # noqa: F401  flags of the second
 from benchmarks.report import results
 
 SYSTEMS = ("stock", "parsed", "lists", "lists_again", "plain")
@@ -67,7 +67,7 @@ def _measured(folder: str, features: str, threads: int) -> dict[str, Any]:
     steps = {name: _step(of_system) for name, of_system in batches.items()}
     samples = timing.alternate(steps, flags.FLAGS.rounds, 1, clock=time.process_time_ns)
     of_batch = {name: of_system / flags.FLAGS.block for name, of_system in samples.items()}
-    measured = {name: _figures(name, of_batch) for name in SYSTEMS}
+    measured = serialized_rows.figures_of_clock(of_batch)
     for name in ("parsed", "lists", "plain"):
         ratio = measured[name]["speedup_over"]["stock"]["median"]
         print(
@@ -75,12 +75,6 @@ def _measured(folder: str, features: str, threads: int) -> dict[str, Any]:
             f"CPU, {ratio} times as fast as stock"
         )
     return measured
-
-
-def _figures(name: str, of_batch: dict[str, np.ndarray]) -> dict[str, Any]:
-    others = [other for other in SYSTEMS if other != name]
-    ratios = {other: timing.ratio(of_batch[other], of_batch[name]) for other in others}
-    return timing.summary(of_batch[name]) | {"speedup_over": ratios}
 
 
 def _step(batches: Iterator[Any]) -> timing.Step:

@@ -73,19 +73,20 @@ def _measured(examples: list[bytes], data: str, features: str, threads: int) -> 
 
 def figures_of(samples: dict[str, np.ndarray]) -> dict[str, Any]:
     """Of each system CPU time and its ratio to the others', and the wall clock's under "wall"."""
-    measured: dict[str, Any] = {}
-    for name, of_system in samples.items():
-        both = []
-        for clock in (0, 1):
-            times = of_system[..., clock]
-            ratios = {
-                other: timing.ratio(samples[other][..., clock], times)
-                for other in samples
-                if other != name
-            }
-            both.append(timing.summary(times) | {"speedup_over": ratios})
-        measured[name] = both[0] | {"wall": both[1]}
-    return measured
+    cpu, wall = (
+        figures_of_clock({name: of_system[..., clock] for name, of_system in samples.items()})
+        for clock in (0, 1)
+    )
+    return {name: cpu[name] | {"wall": wall[name]} for name in samples}
+
+
+def figures_of_clock(samples: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Of each system its times and their ratios to the others'."""
+    return {
+        name: timing.summary(times)
+        | {"speedup_over": {o: timing.ratio(samples[o], times) for o in samples if o != name}}
+        for name, times in samples.items()
+    }
 
 
 def _step(
