@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from benchmarks.gpu import inputs, lookups
+from benchmarks.gpu import inputs, lookups, profile
 from benchmarks.gpu.core import Array, Lookup, Machine
 from benchmarks.harness import timing, workloads
 
@@ -44,6 +44,7 @@ class Bench:
             "run_share_of_copy": round(copy_us / float(np.median(run_us)), 3),
             "step_share_of_copy": round(copy_us / float(np.median(step_us)), 3),
             **self.counts(asked[0], outputs),
+            "kernels": profile.kernels(self.gpu, asked, outputs),
         }
 
     def counts(self, lookup: Lookup, outputs: list[Array]) -> dict[str, int]:

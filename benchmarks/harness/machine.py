@@ -55,8 +55,8 @@ def l3_bytes() -> int | None:
 
 
 def folder(machine: dict[str, object]) -> pathlib.Path:
-    """Returns the folder for results of a machine, named after processor and cores."""
-    model = re.sub(r"\(R\)|\(TM\)|@.*|CPU|Processor", "", str(machine["cpu"]))
+    """Returns the folder for results of a machine, named after its GPU, or processor, and cores."""
+    model = re.sub(r"\(R\)|\(TM\)|@.*|CPU|Processor", "", str(machine.get("gpu", machine["cpu"])))
     words = re.findall(r"[a-z0-9]+", model.lower())
     return RESULTS / "-".join([*words, f"{machine['cores']}-cores"])
 

@@ -9,6 +9,7 @@ from benchmarks.harness import machine
 SCHEMA = "fused_embedding.benchmark/1"
 CORE_SPEED_SCHEMA = "fused_embedding.core_speed/1"
 GPU_SCHEMA = "fused_embedding.gpu_benchmark/1"
+GPU_STEPS_SCHEMA = "fused_embedding.gpu_steps/1"
 # Fields that were added to records later, with what older files mean by leaving them out.
 DEFAULTS = {"fitness": None, "unfit": False}
 _DATE_AND_COMMIT = re.compile(r"^\d{4}-\d\d-\d\d-(?:[0-9a-f]{10}-|unknown-)?")

@@ -78,8 +78,9 @@ __device__ void UpdateScaledRows(const Rule& rule, const RowsWork<T>& work) {
   for (int i = 0; i < kNumRows; ++i) {
     if (group.rows[i] < 0) continue;
     const T* grad = grads + i * table.dim;
-    scales[i] =
-        ScaleOfRow(rule, lanes, table, group.rows[i], Dot<kWidth>(lanes, grad, grad, table.dim));
+    const C number = *NumberOfRow(table, group.rows[i]);
+    const C square = Dot<kWidth>(lanes, grad, grad, table.dim);
+    scales[i] = ScaleOfRow(rule, lanes, table, group.rows[i], square, number);
   }
   for (int64_t offset = lanes.lane * kWidth; offset < table.dim; offset += lanes.size * kWidth) {
 #pragma unroll

@@ -120,17 +120,21 @@ class PartOfRow {
 template <typename Rule>
 constexpr bool kScalesRows = Rule::kSlots.size() == 1 && !WorksValueByValue<Rule>();
 
-// What the row's number becomes by a gradient whose sum of squares is `square`; returns the scale
-// for UpdateValues. For all lanes, after which all of them go on.
+// Where the row's number is.
+template <typename T>
+__device__ inline ComputeType<T>* NumberOfRow(const ArrayTable<T>& table, int64_t row) {
+  return table.template slot<ComputeType<T>>(0) + row;
+}
+
+// What the row's number, which each lane has loaded, becomes by a gradient whose sum of squares is
+// `square`; returns the scale for UpdateValues. For all lanes, after which all of them go on.
 template <typename Rule, typename T, typename C = ComputeType<T>>
 __device__ inline C ScaleOfRow(const Rule& rule, const Lanes& lanes, const ArrayTable<T>& table,
-                               int64_t row, C square) {
-  C* stored = table.template slot<C>(0) + row;
-  C number = *stored;
+                               int64_t row, C square, C number) {
   const C scale = rule.RowScale(square, table.dim, &number);
   // No lane may write before another has read.
   lanes.Sync();
-  if (lanes.lane == 0) *stored = number;
+  if (lanes.lane == 0) *NumberOfRow(table, row) = number;
   return scale;
 }
 

@@ -7,47 +7,81 @@
 namespace fused_embedding {
 namespace {
 
-// Updates the rows of a table by their sums.
-template <typename Rule, typename T>
+// As the gradient that is not written.
+template <int kWidth, typename T>
+__device__ void Round(const ComputeType<T>* sums, T (&grad)[kWidth]) {
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) Store(sums[i], &grad[i]);
+}
+
+// Updates the rows of a table by their sums: of rules that work value by value.
+template <typename Rule, typename T, bool kScales = kScalesRows<Rule>>
 struct UpdateRowsBySums {
-  static constexpr bool kTakesRows = kScalesRows<Rule>;
+  static constexpr bool kTakesRows = false;
   using C = ComputeType<T>;
+  template <int kWidth>
+  using Part = PartOfRow<kWidth, Rule, T>;
 
   ArrayTable<T> table;
   const int64_t* rows;  // [num_unique] row of each unique id
   Rule rule;
 
+  __device__ int64_t RowOf(int64_t number) const { return rows[number]; }
+
   template <int kWidth>
-  __device__ void Take(const Lanes& lanes, int64_t number, int64_t dim, int64_t offset,
-                       const C* sums) const {
+  __device__ void Fetch(int64_t row, int64_t, int64_t offset, Part<kWidth>* part) const {
+    part->LoadFrom(table, row, offset);
+  }
+
+  template <int kWidth>
+  __device__ void Take(const Lanes&, int64_t row, int64_t, int64_t offset, const C* sums,
+                       Part<kWidth>* part) const {
     T grad[kWidth];
-    // Rounded as the gradient that is not written.
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) Store(sums[i], &grad[i]);
-    const int64_t row = rows[number];
-    if constexpr (kTakesRows) {
-      const C scale = ScaleOfRow(rule, lanes, table, row, lanes.Sum(Square(grad)));
-      if (offset >= dim) return;
-      T* part = table.values + row * dim + offset;
-      T values[kWidth];
-      RowVector<T, kWidth>::LoadFrom(part).Unpack(values);
-      rule.UpdateValues(values, grad, kWidth, scale);
-      RowVector<T, kWidth>::Of(values).CopyTo(part);
-    } else {
-      PartOfRow<kWidth, Rule, T> part;
-      part.LoadFrom(table, row, offset);
-      part.Update(rule, grad);
-      part.CopyTo(table, row, offset);
+    Round(sums, grad);
+    part->Update(rule, grad);
+    part->CopyTo(table, row, offset);
+  }
+};
+
+// And of rules with a number a row.
+template <typename Rule, typename T>
+struct UpdateRowsBySums<Rule, T, true> {
+  static constexpr bool kTakesRows = true;
+  using C = ComputeType<T>;
+  template <int kWidth>
+  struct Part {
+    C number;
+    RowVector<T, kWidth> values;
+  };
+
+  ArrayTable<T> table;
+  const int64_t* rows;  // [num_unique] row of each unique id
+  Rule rule;
+
+  __device__ int64_t RowOf(int64_t number) const { return rows[number]; }
+
+  template <int kWidth>
+  __device__ void Fetch(int64_t row, int64_t dim, int64_t offset, Part<kWidth>* part) const {
+    part->number = *NumberOfRow(table, row);
+    if (offset < dim) {
+      part->values = RowVector<T, kWidth>::LoadFrom(table.values + row * dim + offset);
     }
   }
 
- private:
   template <int kWidth>
-  __device__ static C Square(const T (&grad)[kWidth]) {
+  __device__ void Take(const Lanes& lanes, int64_t row, int64_t dim, int64_t offset, const C* sums,
+                       Part<kWidth>* part) const {
+    T grad[kWidth];
+    Round(sums, grad);
     C square = 0;
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) square += Load(grad[i]) * Load(grad[i]);
-    return square;
+    const C scale = ScaleOfRow(rule, lanes, table, row, lanes.Sum(square), part->number);
+    if (offset >= dim) return;
+    T values[kWidth];
+    part->values.Unpack(values);
+    rule.UpdateValues(values, grad, kWidth, scale);
+    RowVector<T, kWidth>::Of(values).CopyTo(table.values + row * dim + offset);
   }
 };
 

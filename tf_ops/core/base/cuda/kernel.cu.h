@@ -97,12 +97,23 @@ struct Lanes {
 
   // In the warp.
   __device__ uint32_t mask() const {
-    const int first = static_cast<int>(threadIdx.x) % warpSize - lane;
-    return (size == warpSize ? ~0u : (1u << size) - 1) << first;
+    return (size == warpSize ? ~0u : (1u << size) - 1) << first_of_warp();
   }
+  __device__ int first_of_warp() const { return static_cast<int>(threadIdx.x) % warpSize - lane; }
 
   // What one lane did to memory before, the others see after.
   __device__ void Sync() const { __syncwarp(mask()); }
+
+  // Bit i: what lane i passes.
+  __device__ uint32_t Ballot(bool predicate) const {
+    const uint32_t bits = __ballot_sync(mask(), predicate);
+    return (bits & mask()) >> first_of_warp();
+  }
+  // What that lane passes.
+  template <typename V>
+  __device__ V ValueOf(int lane_of_value, V value) const {
+    return __shfl_sync(mask(), value, first_of_warp() + lane_of_value);
+  }
 
   // The sum over the lanes, in the same order of additions on each of them.
   template <typename C>

@@ -20,22 +20,34 @@
 
 namespace fused_embedding {
 
-// A sink is what the sums of a table go to, in parts: Take gets `kWidth` of the `dim` values of the
-// sum of unique id number `number` of the table, each part once, from one of the lanes. Where the
-// sink says kTakesRows, all lanes call it at once, each with its part or with none: `offset` is
-// then not below `dim`.
+// A sink is what the sums of a table go to, in parts: `kWidth` of the `dim` values, from `offset` on,
+// each part once, by one of the lanes.
+//
+//   RowOf  the row of unique id number `number` of the table, for the others;
+//   Fetch  before the sum is known: loads into a Part what the sum will meet;
+//   Take   gets the sum.
+//
+// Where the sink says kTakesRows, all lanes call it at once, each with its part or with none:
+// `offset` is then not below `dim`.
 //
 // This one writes them.
 template <typename T>
 struct StoreSums {
   static constexpr bool kTakesRows = false;
+  template <int kWidth>
+  struct Part {};
 
   T* out = nullptr;              // [num_unique, dim], or:
   T* const* out_rows = nullptr;  // [num_unique] where each sum goes, aligned or not
 
+  __device__ int64_t RowOf(int64_t number) const { return number; }
+
+  template <int kWidth>
+  __device__ void Fetch(int64_t, int64_t, int64_t, Part<kWidth>*) const {}
+
   template <int kWidth>
   __device__ void Take(const Lanes&, int64_t number, int64_t dim, int64_t offset,
-                       const ComputeType<T>* sums) const {
+                       const ComputeType<T>* sums, Part<kWidth>*) const {
     T* row = (out_rows ? out_rows[number] : out + number * dim) + offset;
     const bool is_aligned = kWidth == 1 || reinterpret_cast<uintptr_t>(row) % 16 == 0;
     if (is_aligned) RowVector<T, kWidth>::StoreTo(1, sums, row);

@@ -50,6 +50,7 @@ template <int kWidth, bool kIsClipped, typename T, typename Sink>
 class TileSum {
  public:
   using C = ComputeType<T>;
+  using Part = typename Sink::template Part<kWidth>;
 
   __device__ TileSum(const SortedPairs<T>& in, const TableWork<T, Sink>& work, int64_t tile)
       : in_(in), work_(work), tile_(tile) {
@@ -70,62 +71,98 @@ class TileSum {
   }
 
  private:
-  // Gradients that are loaded before the first is added.
-  static constexpr int kRowsInFlight = 4;
+  // Pairs whose loads are in flight together. What a load needs is loaded a step before: a pair and
+  // the row of its id by their numbers, its gradient by the pair. So a step waits for memory once.
+  static constexpr int kPairsInFlight = 4;
 
-  __device__ void AddFrom(const Lanes& lanes, int64_t offset) {
-    C sums[kWidth] = {};
-    C projection = 0;
-    uint32_t current = in_.unique[begin_];
-    bool is_first = true;
-    for (int32_t first = begin_; first < end_; first += kRowsInFlight) {
-      ScaledRow<T> rows[kRowsInFlight];
-      uint32_t unique[kRowsInFlight];
-      C projections[kRowsInFlight];
-      RowVector<T, kWidth> vectors[kRowsInFlight];
-#pragma unroll
-      for (int i = 0; i < kRowsInFlight; ++i) {
-        unique[i] = current;
-        if (first + i >= end_) continue;
-        unique[i] = in_.unique[first + i];
-        const int32_t pair = in_.order[first + i];
-        rows[i] = PairAt(pair, offset);
-        if (kIsClipped) projections[i] = in_.projections[pair];
-      }
-#pragma unroll
-      for (int i = 0; i < kRowsInFlight; ++i) {
-        if (rows[i].row) vectors[i] = RowVector<T, kWidth>::LoadFrom(rows[i].row + offset);
-      }
-#pragma unroll
-      for (int i = 0; i < kRowsInFlight; ++i) {
-        if (first + i >= end_) continue;
-        if (unique[i] != current) {
-          Flush(lanes, {current, is_first, false}, projection, offset, sums);
-          is_first = false;
-          current = unique[i];
-          projection = 0;
-        }
-        if (rows[i].row) vectors[i].AddTo(rows[i].factor, sums);
-        if (kIsClipped) projection += projections[i];
-      }
-    }
-    Flush(lanes, {current, is_first, true}, projection, offset, sums);
-  }
-
-  // Of a lane that has no part of the row, the pair has nothing to add.
-  __device__ ScaledRow<T> PairAt(int32_t pair, int64_t offset) const {
-    return HasPart<Sink>(offset, work_.table.dim) ? in_.pairs[pair] : ScaledRow<T>();
-  }
-
-  // An id of the tile, and whether it is the first and last of it.
-  struct EndedId {
+  // Which pairs are next, and of which ids. Behind the end: the last one.
+  struct Numbers {
+    int32_t order[kPairsInFlight];
+    uint32_t unique[kPairsInFlight];
+  };
+  // The pairs. Behind the end, and of a lane that has no part of the row: nothing to add.
+  struct Batch {
+    uint32_t unique[kPairsInFlight];
+    int64_t row[kPairsInFlight];  // of the sink
+    ScaledRow<T> pairs[kPairsInFlight];
+    C projections[kPairsInFlight];
+  };
+  // The id that is added up, and whether it is the first and last of the tile.
+  struct OpenId {
     uint32_t unique;
+    int64_t row;
     bool is_first, is_last;
   };
 
+  __device__ Numbers NumbersFrom(int32_t first) const {
+    Numbers numbers;
+#pragma unroll
+    for (int i = 0; i < kPairsInFlight; ++i) {
+      const int32_t k = first + i < end_ ? first + i : end_ - 1;
+      numbers.order[i] = in_.order[k];
+      numbers.unique[i] = in_.unique[k];
+    }
+    return numbers;
+  }
+
+  __device__ Batch BatchOf(const Numbers& numbers, int32_t first, int64_t offset) const {
+    const SumTable<T, Sink>& table = work_.table;
+    const bool has_part = HasPart<Sink>(offset, table.dim);
+    Batch batch;
+#pragma unroll
+    for (int i = 0; i < kPairsInFlight; ++i) {
+      const bool exists = first + i < end_;
+      batch.unique[i] = numbers.unique[i];
+      batch.row[i] = table.sink.RowOf(int64_t{numbers.unique[i]} - table.first_unique);
+      batch.pairs[i] = exists && has_part ? in_.pairs[numbers.order[i]] : ScaledRow<T>();
+      batch.projections[i] = kIsClipped && exists ? in_.projections[numbers.order[i]] : C{0};
+    }
+    return batch;
+  }
+
+  __device__ void AddFrom(const Lanes& lanes, int64_t offset) {
+    const SumTable<T, Sink>& table = work_.table;
+    Numbers numbers = NumbersFrom(begin_);
+    Batch next = BatchOf(numbers, begin_, offset);
+    numbers = NumbersFrom(begin_ + kPairsInFlight);
+    C sums[kWidth] = {};
+    C projection = 0;
+    OpenId id = {next.unique[0], next.row[0], true, false};
+    for (int32_t first = begin_; first < end_; first += kPairsInFlight) {
+      const Batch batch = next;
+      RowVector<T, kWidth> vectors[kPairsInFlight];
+      Part parts[kPairsInFlight];  // of the id that ends before each pair
+#pragma unroll
+      for (int i = 0; i < kPairsInFlight; ++i) {
+        if (batch.pairs[i].row) {
+          vectors[i] = RowVector<T, kWidth>::LoadFrom(batch.pairs[i].row + offset);
+        }
+        const uint32_t before = i == 0 ? id.unique : batch.unique[i - 1];
+        const int64_t row = i == 0 ? id.row : batch.row[i - 1];
+        if (batch.unique[i] != before) table.sink.Fetch(row, table.dim, offset, &parts[i]);
+      }
+      next = BatchOf(numbers, first + kPairsInFlight, offset);
+      numbers = NumbersFrom(first + 2 * kPairsInFlight);
+#pragma unroll
+      for (int i = 0; i < kPairsInFlight; ++i) {
+        if (batch.unique[i] != id.unique) {
+          Flush(lanes, id, projection, offset, &parts[i], sums);
+          id = {batch.unique[i], batch.row[i], false, false};
+          projection = 0;
+        }
+        if (batch.pairs[i].row) vectors[i].AddTo(batch.pairs[i].factor, sums);
+        projection += batch.projections[i];
+      }
+    }
+    Part part;
+    table.sink.Fetch(id.row, table.dim, offset, &part);
+    id.is_last = true;
+    Flush(lanes, id, projection, offset, &part, sums);
+  }
+
   // Ends the sum of an id, and begins the next.
-  __device__ void Flush(const Lanes& lanes, const EndedId& id, C projection, int64_t offset,
-                        C* sums) {
+  __device__ void Flush(const Lanes& lanes, const OpenId& id, C projection, int64_t offset,
+                        Part* part, C* sums) {
     const SumTable<T, Sink>& table = work_.table;
     const bool has_part = HasPart<Sink>(offset, table.dim);
     if (kIsClipped && has_part && projection != 0) {
@@ -138,8 +175,7 @@ class TileSum {
 #pragma unroll
       for (int i = 0; i < kWidth && has_part; ++i) partial[i] = sums[i];
     } else {
-      const int64_t number = int64_t{id.unique} - table.first_unique;
-      table.sink.template Take<kWidth>(lanes, number, table.dim, offset, sums);
+      table.sink.Take(lanes, id.row, table.dim, offset, sums, part);
     }
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) sums[i] = 0;
@@ -153,8 +189,11 @@ class TileSum {
   bool is_continued_ = false;  // the last id of the tile is that behind it
 };
 
+// As kMinBlocks: 128 registers for each thread, for what is in flight.
+constexpr int kMinSumBlocks = 2;
+
 template <bool kIsClipped, typename T, typename Sink>
-__global__ void __launch_bounds__(kBlockSize, kMinBlocks)
+__global__ void __launch_bounds__(kBlockSize, kMinSumBlocks)
     SumTilesKernel(SortedPairs<T> in, const TableWork<T, Sink>* __restrict__ tables,
                    int64_t num_tables) {
   using Work = TableWork<T, Sink>;
@@ -169,25 +208,39 @@ __global__ void __launch_bounds__(kBlockSize, kMinBlocks)
   }
 }
 
+// The tiles that have pairs of an id of the table.
+template <typename T, typename Sink>
+__device__ Range TilesOf(const SortedPairs<T>& in, const TableWork<T, Sink>& work, int64_t number) {
+  const int64_t unique = work.table.first_unique + number;
+  const int32_t first = in.splits[work.table.first_unique];
+  const int32_t begin = in.splits[unique] - first, end = in.splits[unique + 1] - first;
+  if (begin == end) return {0, 0};
+  const int32_t tile_pairs = static_cast<int32_t>(work.tile_pairs);
+  return {begin / tile_pairs, (end - 1) / tile_pairs + 1};
+}
+
 // The sum of an id from those of its tiles, of which there are none or several.
 template <int kWidth, typename T, typename Sink>
 __device__ void FinishRow(const Lanes& lanes, const TableWork<T, Sink>& work, int64_t number,
                           const Range& tiles) {
-  const int64_t dim = work.table.dim;
+  const int64_t dim = work.table.dim, row = work.table.sink.RowOf(number);
   ForEachPart<Sink>(lanes, kWidth, dim, [&](int64_t offset) {
+    typename Sink::template Part<kWidth> part;
+    work.table.sink.Fetch(row, dim, offset, &part);
     ComputeType<T> sums[kWidth] = {};
     const bool has_part = HasPart<Sink>(offset, dim);
-#pragma unroll 4
+#pragma unroll 8
     for (int64_t tile = tiles.begin; has_part && tile < tiles.end; ++tile) {
       const ComputeType<T>* partial = work.partial(tile, tile == tiles.begin) + offset;
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) sums[i] += partial[i];
     }
-    work.table.sink.template Take<kWidth>(lanes, number, dim, offset, sums);
+    work.table.sink.Take(lanes, row, dim, offset, sums, &part);
   });
 }
 
-// Rows of the ids that no tile finished: those without pairs, and those of more than one tile.
+// Rows of the ids that no tile finished: those without pairs, and those of more than one tile. A
+// group of lanes looks at an id with each of them, and finishes one after the other with all.
 template <typename T, typename Sink>
 __global__ void __launch_bounds__(kBlockSize)
     FinishRowsKernel(SortedPairs<T> in, const TableWork<T, Sink>* __restrict__ tables,
@@ -195,25 +248,25 @@ __global__ void __launch_bounds__(kBlockSize)
   using Work = TableWork<T, Sink>;
   const Work& work = ItemOfBlock(tables, num_tables, &Work::row_blocks);
   const Lanes lanes(work.num_lanes);
-  const int64_t number = lanes.GroupOf(work.row_blocks);
-  if (number >= work.table.num_unique) return;
-  const int64_t unique = work.table.first_unique + number;
-  const int64_t first = in.splits[work.table.first_unique];
-  const int64_t begin = in.splits[unique] - first, end = in.splits[unique + 1] - first;
-  Range tiles = {begin / work.tile_pairs, (end - 1) / work.tile_pairs + 1};
-  if (begin == end) tiles.end = tiles.begin;
-  if (tiles.end == tiles.begin + 1) return;
-  if (work.table.is_full_width) {
-    FinishRow<kFullWidth<T>>(lanes, work, number, tiles);
-  } else {
-    FinishRow<1>(lanes, work, number, tiles);
+  const int64_t first = lanes.GroupOf(work.row_blocks) * lanes.size;
+  Range tiles = {0, 1};
+  if (first + lanes.lane < work.table.num_unique) tiles = TilesOf(in, work, first + lanes.lane);
+  uint32_t unfinished = lanes.Ballot(tiles.end != tiles.begin + 1);
+  for (; unfinished != 0; unfinished &= unfinished - 1) {
+    const int lane = __ffs(static_cast<int>(unfinished)) - 1;
+    const Range of_id = {lanes.ValueOf(lane, tiles.begin), lanes.ValueOf(lane, tiles.end)};
+    if (work.table.is_full_width) {
+      FinishRow<kFullWidth<T>>(lanes, work, first + lane, of_id);
+    } else {
+      FinishRow<1>(lanes, work, first + lane, of_id);
+    }
   }
 }
 
 // Pairs of a tile: enough tiles for a large GPU, and few partial sums of an id with many pairs.
 // Only the number of pairs decides, so that bits do not depend on the GPU.
 inline int64_t TilePairs(int64_t num_pairs) {
-  constexpr int64_t kMin = 16, kMax = 256, kWantedTiles = 4096;
+  constexpr int64_t kMin = 16, kMax = 64, kWantedTiles = 16384;
   int64_t pairs = kMin;
   while (pairs < kMax && pairs * kWantedTiles < num_pairs) pairs *= 2;
   return pairs;
@@ -242,7 +295,7 @@ Status SumPairsInto(const GpuExec& exec, const SortedPairs<T>& sorted,
     work.num_tiles = (table.max_pairs + work.tile_pairs - 1) / work.tile_pairs;
     const int64_t groups_per_block = kBlockSize / work.num_lanes;
     work.tile_blocks = TakeBlocks(work.num_tiles, groups_per_block, &num_tile_blocks);
-    work.row_blocks = TakeBlocks(table.num_unique, groups_per_block, &num_row_blocks);
+    work.row_blocks = TakeBlocks(table.num_unique, kBlockSize, &num_row_blocks);
     first_partials.push_back(num_partials);
     num_partials += 2 * work.num_tiles * table.dim;
     works.push_back(work);
