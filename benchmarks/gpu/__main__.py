@@ -15,14 +15,16 @@ import ctypes
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import numpy as np
 
-from benchmarks.gpu import core, inputs, measure, peers, targets
+from benchmarks.gpu import core, inputs, measure, peers, table_cells, targets
 from benchmarks.harness import machine, workloads
 from benchmarks.report import markdown, results
 
+Of = TypeVar("Of")
 SCHEMA = results.GPU_SCHEMA
 GPU_SAMPLES, CPU_SAMPLES = 64, 30
 PLUG_BYTES = 1 << 30
@@ -37,7 +39,9 @@ def main() -> None:
     library = core.load(arguments.library)
     gpu = core.Machine(library)
     bench = measure.Bench(gpu, *((4, 1 << 12) if gpu.is_emulated else (GPU_SAMPLES, PLUG_BYTES)))
-    cells = {**_gpu_cells(bench), **_cpu_cells(library, gpu.is_emulated)}
+    cells = _gpu_cells(bench, arguments.only)
+    if not arguments.only:
+        cells |= _cpu_cells(library, gpu.is_emulated)
     if gpu.is_emulated:
         print(f"emulated: {len(cells)} cells ran; no figures, nothing stored")
         return
@@ -62,20 +66,27 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--library", required=True, help="core_gpu.so")
     parser.add_argument("--output", default=".", help="folder of the JSON file")
     parser.add_argument("--commit", help="what is measured, where there is no repository")
+    parser.add_argument("--only", default="", help="sizes that begin so, such as table or criteo")
     return parser.parse_args()
 
 
-def _gpu_cells(bench: measure.Bench) -> dict[str, dict]:
+def _gpu_cells(bench: measure.Bench, only: str) -> dict[str, dict]:
     emulated = bench.gpu.is_emulated
     has_torch = not emulated and peers.is_present("torch")
     torch = peers.TorchPeers(bench.samples, bench.plug) if has_torch else None
     cells: dict[str, dict] = {}
-    sizes = inputs.TINY_SIZES if emulated else inputs.SIZES
-    for name, size in sizes.items():
+    for name, size in _sizes(inputs.TINY_SIZES if emulated else inputs.SIZES, only):
         of_size = _size_cells(bench, torch, size)
         cells |= {f"{name}_{phase}": cell for phase, cell in of_size.items()}
-    cells["unique"] = _unique_cell(bench, torch)
+    if "unique".startswith(only):
+        cells["unique"] = _unique_cell(bench, torch)
+    for name, of_table in _sizes(table_cells.TINY_SIZES if emulated else table_cells.SIZES, only):
+        cells |= table_cells.cells(bench, name, of_table)
     return cells
+
+
+def _sizes(sizes: Mapping[str, Of], only: str) -> list[tuple[str, Of]]:
+    return [(name, size) for name, size in sizes.items() if name.startswith(only)]
 
 
 def _size_cells(
@@ -176,10 +187,11 @@ def _print(record: dict) -> None:
     names = ("cell", "run", "step", "end to end, ms", "share of copy", "launches", "waits")
     print("\n".join(markdown.head(names)))
     for name, cell in record["cells"].items():
-        if "run" not in cell:
+        if "step" not in cell:
             continue
-        times = [markdown.milliseconds(cell[each]) for each in ("run", "step", "end_to_end")]
-        counts = [str(cell[each]) for each in ("run_share_of_copy", "launches", "waits")]
+        phases = ("run", "step", "end_to_end")
+        times = [markdown.milliseconds(cell[each]) if each in cell else "" for each in phases]
+        counts = [str(cell.get(each, "")) for each in ("run_share_of_copy", "launches", "waits")]
         print(markdown.row([name, *times, *counts]))
         for peer, times_of_peer in _peers_of(cell).items():
             if "failed" in times_of_peer:

@@ -98,7 +98,12 @@ class CoreError(Exception):
     """An error that core reports; the text is core's."""
 
 
-def _check(error: bytes | None) -> None:
+def check(error: bytes | None) -> None:
+    """Raises what a C function returned.
+
+    Raises:
+        CoreError: It is no null pointer.
+    """
     if error is not None:
         raise CoreError(error.decode())
 
@@ -178,9 +183,9 @@ class Machine:
         self.library, self.threads = library, threads
         handle = _Pointer()
         if threads is None:
-            _check(library.FeOpenGpu(ctypes.byref(handle)))
+            check(library.FeOpenGpu(ctypes.byref(handle)))
         else:
-            _check(library.FeOpenCpu(threads, ctypes.byref(handle)))
+            check(library.FeOpenCpu(threads, ctypes.byref(handle)))
         self.handle = handle.value
         self.is_emulated = threads is None and bool(library.FeIsEmulated())
         weakref.finalize(self, library.FeClose, self.handle)
@@ -188,16 +193,16 @@ class Machine:
     def allocate(self, num_bytes: int) -> int:
         """The address of new memory."""
         address = _Pointer()
-        _check(self.library.FeAllocate(self.handle, num_bytes, ctypes.byref(address)))
+        check(self.library.FeAllocate(self.handle, num_bytes, ctypes.byref(address)))
         return address.value or 0
 
     def copy(self, to: int, source: int, num_bytes: int) -> None:
         """Copies between host memory and the machine's, and waits."""
-        _check(self.library.FeCopy(self.handle, to, source, num_bytes))
+        check(self.library.FeCopy(self.handle, to, source, num_bytes))
 
     def wait(self) -> None:
         """Returns when all runs are done."""
-        _check(self.library.FeWait(self.handle))
+        check(self.library.FeWait(self.handle))
 
     def counters(self) -> Counters:
         """Those up to here."""
@@ -246,7 +251,7 @@ class Machine:
         stream_us = np.empty(samples)
         batches, _used = _batches(lookups, outputs)
         arguments = (ctypes.byref(batches), view(plug), samples, stream_us.ctypes.data)
-        _check(self.library.FeTimeRuns(self.handle, *arguments))
+        check(self.library.FeTimeRuns(self.handle, *arguments))
         return stream_us
 
     def time_steps(
@@ -256,7 +261,7 @@ class Machine:
         stream_us, host_us = np.empty(samples), np.empty(samples)
         batches, _used = _batches(lookups, outputs)
         arguments = (ctypes.byref(batches), samples, stream_us.ctypes.data, host_us.ctypes.data)
-        _check(self.library.FeTimeSteps(self.handle, *arguments))
+        check(self.library.FeTimeSteps(self.handle, *arguments))
         return stream_us, host_us
 
 
@@ -268,7 +273,7 @@ class Planned:
         handle = _Pointer()
         address = ctypes.addressof(lookup.struct)
         name = lookup.name.encode()
-        _check(machine.library.FePlan(machine.handle, name, address, ctypes.byref(handle)))
+        check(machine.library.FePlan(machine.handle, name, address, ctypes.byref(handle)))
         self._handle = handle.value
         weakref.finalize(self, machine.library.FeDrop, self._handle)
 
@@ -295,7 +300,7 @@ class Planned:
             CoreError: An output is too small, or an id is outside a table of the CPU's gather.
         """
         views = (FeArray * len(outputs))(*map(view, outputs))
-        _check(self.machine.library.FeRun(self._handle, views, len(views)))
+        check(self.machine.library.FeRun(self._handle, views, len(views)))
 
 
 def view(array: Array | None) -> FeArray:

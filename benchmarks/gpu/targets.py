@@ -48,6 +48,19 @@ def _bags_over_ours(cells: dict) -> float:
     return min(time(other) / (time(forward) + time(backward)) for time in (_stream, _host))
 
 
+def _find_over_gather(cells: dict) -> float:
+    """The worst of all dims and loads."""
+    finds = {name: cell for name, cell in cells.items() if name.endswith("_find")}
+    if not finds:
+        raise KeyError("find")
+    gathers = {name: cells[f"{name.partition('_load')[0]}_gather"] for name in finds}
+    return max(_run(cell) / _run(gathers[name]) for name, cell in finds.items())
+
+
+def _run(cell: dict) -> float:
+    return cell["run"]["median_us"]
+
+
 TARGETS = (
     *(
         Target(
@@ -69,6 +82,12 @@ TARGETS = (
         50,
         False,
         lambda cells: cells["unique"]["step"]["median_us"],
+    ),
+    Target(
+        "rows found in a table over as many gathered, of all dims and loads the worst",
+        1.3,
+        False,
+        _find_over_gather,
     ),
     Target(
         "26 columns, launches of kernels",

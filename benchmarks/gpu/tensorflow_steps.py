@@ -9,6 +9,7 @@ results are compared with each other first.
 """
 
 import argparse
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -99,23 +100,27 @@ def _batches(batch_size: int, table_rows: int) -> list[tf.Tensor]:
         ]
 
 
-def measure(batch_size: int, dim: int, table_rows: int = TABLE_ROWS) -> dict[str, object]:
+def measure(batch_size: int, dim: int, table_rows: int = TABLE_ROWS) -> dict[str, dict]:
     """Times both systems at one size, forward pass and step."""
     batches = _batches(batch_size, table_rows)
     systems = {name: System(name, dim, table_rows) for name in SYSTEMS}
-    cells: dict[str, object] = {}
+    cells: dict[str, dict] = {}
     for phase in ("forward", "step"):
         run = {
-            name: lambda i, f=getattr(system, phase): f(batches[i % len(batches)]).numpy()
+            name: functools.partial(_run, getattr(system, phase), batches)
             for name, system in systems.items()
         }
-        first = {name: float(function(0)) for name, function in run.items()}
+        first = {name: function(0) for name, function in run.items()}
         np.testing.assert_allclose(first["fused"], first["stock"], rtol=1e-3, atol=1)
         _check_tables(systems)  # while both have taken the same steps
         samples = timing.alternate(run, ROUNDS, BLOCK)
         cells[phase] = {name: timing.summary(of_system) for name, of_system in samples.items()}
         cells[phase]["stock_over_fused"] = timing.ratio(samples["stock"], samples["fused"])
     return cells
+
+
+def _run(function: Callable[[tf.Tensor], tf.Tensor], batches: list[tf.Tensor], i: int) -> float:
+    return float(function(batches[i % len(batches)]))
 
 
 def _check_tables(systems: dict[str, System]) -> None:

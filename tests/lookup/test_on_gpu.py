@@ -1,4 +1,4 @@
-"""Lookups and steps run where the table is, on a GPU: results of stock on the CPU are the oracle."""
+"""Lookups and steps run on the GPU that has the table. The oracle is stock on the CPU."""
 
 import numpy as np
 import pytest

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tf_ops/c_api/machine.h"
+#include "tf_ops/c_api/plans.h"
 
 namespace fused_embedding {
 namespace {
@@ -112,6 +113,17 @@ const char* FeAllocate(FeMachine* machine, int64_t bytes, void** memory) {
 }
 
 const char* FeFree(FeMachine* machine, void* memory) { return Report(machine->Free(memory)); }
+
+const char* FeOpenGpuTable(FeMachine* machine, const FeGpuTableConfig* config, FeGpuTable** table) {
+  *table = nullptr;
+  return Report(fused_embedding::c_api::OpenGpuTable(*machine, *config, table));
+}
+
+void FeCloseGpuTable(FeGpuTable* table) { fused_embedding::c_api::CloseGpuTable(table); }
+
+void FeMeasureGpuTable(const FeGpuTable* table, FeGpuTableSizes* sizes) {
+  *sizes = fused_embedding::c_api::SizesOf(*table);
+}
 
 const char* FeCopy(FeMachine* machine, void* to, const void* from, int64_t bytes) {
   if (bytes == 0) return nullptr;

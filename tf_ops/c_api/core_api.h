@@ -129,6 +129,29 @@ struct FeSparseApply {
   int32_t dtype;
 };
 
+// A table by key in the memory of a GPU: core/table/gpu/gpu_table.h.
+struct FeGpuTable;
+struct FeGpuTableConfig {
+  int64_t dim;
+  int64_t num_slots;                 // of `dim` numbers each, behind the value
+  int64_t max_bytes, min_buckets;    // of 64 rows each, a power of two
+  double initial_low, initial_high;  // between which first values are uniform
+  int32_t dtype;
+  int32_t eviction;  // none, LRU, LFU
+};
+struct FeGpuTableSizes {
+  int64_t num_buckets, memory_bytes;
+};
+
+// table_find has the output values [n, dim] bytes: the first value where a key has no row.
+// table_find_or_insert has the same; its plan makes room, its run inserts, and a later plan for the
+// same table makes it stale. table_erase has is_erased [n] bool.
+struct FeTableKeys {
+  FeGpuTable* table;
+  FeArray keys;  // [n] int64, distinct
+  int64_t step;  // the version of rows that are inserted or found by table_find_or_insert
+};
+
 // Since the machine was opened. 0 on a CPU.
 struct FeCounters {
   int64_t launches;     // of kernels, CUB's included, which the emulation does not launch
@@ -147,12 +170,19 @@ FE_API void FeCount(const FeMachine* machine, FeCounters* counters);
 
 FE_API const char* FeAllocate(FeMachine* machine, int64_t bytes, void** memory);
 FE_API const char* FeFree(FeMachine* machine, void* memory);
+// A table must be closed before its machine, and after plans of lookups in it were dropped.
+FE_API const char* FeOpenGpuTable(FeMachine* machine, const FeGpuTableConfig* config,
+                                  FeGpuTable** table);
+FE_API void FeCloseGpuTable(FeGpuTable* table);
+FE_API void FeMeasureGpuTable(const FeGpuTable* table, FeGpuTableSizes* sizes);
+
 // Between host memory and the machine's, in either direction. Waits.
 FE_API const char* FeCopy(FeMachine* machine, void* to, const void* from, int64_t bytes);
 
 // `lookup` is copied, gather, prune_and_fill, unique, partition, post_lookup, post_lookup_grad,
-// group_lookup, group_lookup_grad, table_group_lookup, group_lookup_apply or sparse_apply. A plan
-// must be dropped before its machine is closed.
+// group_lookup, group_lookup_grad, table_group_lookup, group_lookup_apply, sparse_apply,
+// table_find, table_find_or_insert or table_erase. A plan must be dropped before its machine is
+// closed.
 FE_API const char* FePlan(FeMachine* machine, const char* lookup, const void* in,
                           FePlanned** planned);
 FE_API void FeDrop(FePlanned* planned);

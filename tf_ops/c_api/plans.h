@@ -19,6 +19,14 @@ Status PlanGroupLookupGrad(const FeMachine& machine, const FeGroup& in, FePlanne
 Status PlanTableGroupLookup(const FeMachine& machine, const FeGroup& in, FePlanned* planned);
 Status PlanSparseApply(const FeMachine& machine, const FeSparseApply& in, FePlanned* planned);
 Status PlanGroupLookupApply(const FeMachine& machine, const FeGroupApply& in, FePlanned* planned);
+Status PlanTableFind(const FeMachine& machine, const FeTableKeys& in, FePlanned* planned);
+Status PlanTableFindOrInsert(const FeMachine& machine, const FeTableKeys& in, FePlanned* planned);
+Status PlanTableErase(const FeMachine& machine, const FeTableKeys& in, FePlanned* planned);
+
+// For CloseGpuTable.
+Status OpenGpuTable(const FeMachine& machine, const FeGpuTableConfig& config, FeGpuTable** table);
+void CloseGpuTable(FeGpuTable* table);
+FeGpuTableSizes SizesOf(const FeGpuTable& table);
 
 }  // namespace fused_embedding::c_api
 

@@ -170,6 +170,9 @@ constexpr Lookup kLookups[] = {
     {"table_group_lookup", PlanOf<FeGroup, PlanTableGroupLookup>},
     {"sparse_apply", PlanOf<FeSparseApply, PlanSparseApply>},
     {"group_lookup_apply", PlanOf<FeGroupApply, PlanGroupLookupApply>},
+    {"table_find", PlanOf<FeTableKeys, PlanTableFind>},
+    {"table_find_or_insert", PlanOf<FeTableKeys, PlanTableFindOrInsert>},
+    {"table_erase", PlanOf<FeTableKeys, PlanTableErase>},
 };
 
 }  // namespace

@@ -141,8 +141,8 @@ __global__ void NumberPositionsKernel(Positions<T> positions,
     const int64_t number = is_used ? out.numbers[first] : out.num_unique;
     out.unique_idx[i] = static_cast<uint32_t>(number);
     if (first != i || !is_used) continue;
-    const GradTable<T>& table = tables[ItemOfPosition(
-        num_tables, i, [&](int64_t t) { return tables[t].end_position; })];
+    const GradTable<T>& table =
+        tables[ItemOfPosition(num_tables, i, [&](int64_t t) { return tables[t].end_position; })];
     const int64_t id = positions.ids[i];
     if (table.unique_ids) table.unique_ids[number - table.first_unique] = id;
     if (out.embeddings) out.embeddings[number] = table.table + id * table.dim;

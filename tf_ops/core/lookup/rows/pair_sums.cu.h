@@ -20,8 +20,8 @@
 
 namespace fused_embedding {
 
-// A sink is what the sums of a table go to, in parts: `kWidth` of the `dim` values, from `offset` on,
-// each part once, by one of the lanes.
+// A sink is what the sums of a table go to, in parts: `kWidth` of the `dim` values from `offset`
+// on, each part once, by one of the lanes.
 //
 //   RowOf  the row of unique id number `number` of the table, for the others;
 //   Fetch  before the sum is known: loads into a Part what the sum will meet;

@@ -1,0 +1,119 @@
+"""Tables by key in the memory of a GPU, against a dict."""
+
+import numpy as np
+import pytest
+from benchmarks.gpu import core, tables
+
+DIM = 4
+MEGABYTE = 1 << 20
+
+
+def table_of(gpu, **options):
+    return tables.GpuTable(gpu, DIM, **{"max_bytes": MEGABYTE, **options})
+
+
+def upload(gpu, keys):
+    return gpu.upload(np.asarray(keys, np.int64))
+
+
+def values_of(gpu, lookup):
+    return gpu.run(lookup)[0].numpy().view(np.float32)
+
+
+def erase(gpu, table, keys):
+    return gpu.run(table.erase(upload(gpu, keys)))[0].numpy()
+
+
+def test_a_row_keeps_its_value_and_a_missing_key_reads_the_same(gpu):
+    table, keys = table_of(gpu), upload(gpu, [5, -1, 2**62, 0, -(2**63)])
+    first = values_of(gpu, table.find(keys))
+    assert len(np.unique(first, axis=0)) == 5
+    assert np.all(np.abs(first) <= 1)
+    assert not erase(gpu, table, [5, 0]).any()  # to find a key inserts nothing
+    np.testing.assert_array_equal(values_of(gpu, table.find_or_insert(keys)), first)
+    assert list(erase(gpu, table, [0, 7, 5])) == [True, False, True]
+    np.testing.assert_array_equal(values_of(gpu, table.find(keys)), first)
+
+
+@pytest.mark.parametrize("eviction", ["none", "lru", "lfu"])
+def test_random_steps_leave_the_keys_of_a_dict(gpu, eviction):
+    rng = np.random.default_rng(3)
+    table, present = table_of(gpu, eviction=eviction), {}
+    for step in range(40):
+        keys = rng.choice(600, rng.integers(1, 80), replace=False)
+        if step % 4 == 3:
+            erased = erase(gpu, table, keys)
+            assert list(erased) == [present.pop(key, None) is not None for key in keys]
+            continue
+        values = values_of(gpu, table.find_or_insert(upload(gpu, keys), step))
+        for key, value in zip(keys, values, strict=True):
+            np.testing.assert_array_equal(present.setdefault(key, value), value)
+    assert list(erase(gpu, table, np.arange(600))) == [key in present for key in range(600)]
+
+
+def test_a_table_grows_within_its_budget_and_then_says_so(gpu):
+    table = table_of(gpu, max_bytes=16_000)
+    buckets, num_bytes = table.sizes()
+    assert buckets == 1
+    with pytest.raises(core.CoreError, match="max_bytes"):
+        for first in range(0, 4096, 64):
+            gpu.run(table.find_or_insert(upload(gpu, np.arange(first, first + 64))))
+    grown, grown_bytes = table.sizes()
+    assert grown > buckets
+    assert num_bytes < grown_bytes <= 16_000
+
+
+def test_a_full_table_evicts_the_row_used_longest_ago(gpu):
+    bucket = tables.ROWS_PER_BUCKET
+    _, of_one_bucket = table_of(gpu).sizes()
+    table = table_of(gpu, max_bytes=of_one_bucket, eviction="lru")
+    gpu.run(table.find_or_insert(upload(gpu, np.arange(bucket)), 1))
+    gpu.run(table.find_or_insert(upload(gpu, np.arange(1, bucket)), 2))
+    gpu.run(table.find_or_insert(upload(gpu, [1000]), 3))
+    gone = np.flatnonzero(~erase(gpu, table, [*range(bucket), 1000]))
+    assert list(gone) == [0]
+
+
+def test_a_step_waits_once_and_a_search_never(gpu):
+    table, keys = table_of(gpu, min_buckets=4), upload(gpu, np.arange(30))
+    for lookup, num_waits in ((table.find_or_insert(keys), 1), (table.find(keys), 0)):
+        before = gpu.counters()
+        planned = gpu.plan(lookup)
+        planned.run(planned.allocate())
+        assert (gpu.counters() - before)["waits"] == num_waits
+
+
+def test_a_plan_is_stale_after_another_changed_the_table(gpu):
+    table, keys = table_of(gpu), upload(gpu, [1, 2])
+    planned = gpu.plan(table.find_or_insert(keys))
+    erase(gpu, table, [1])
+    with pytest.raises(core.CoreError, match="plan"):
+        planned.run(planned.allocate())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_bytes": 0}, "max_bytes"),
+        ({"min_buckets": 3}, "power of two"),
+        ({"num_slots": -1}, "num_slots"),
+        ({"num_slots": 1 << 40}, "num_slots"),
+    ],
+)
+def test_a_config_that_makes_no_sense_is_an_error(gpu, options, message):
+    with pytest.raises(core.CoreError, match=message):
+        table_of(gpu, **options)
+
+
+def test_wrong_calls_are_errors(gpu, cpu):
+    table, keys = table_of(gpu), upload(gpu, [1, 2])
+    with pytest.raises(core.CoreError, match="needs a GPU"):
+        table_of(cpu)
+    with pytest.raises(core.CoreError, match="a GPU has the table"):
+        cpu.run(table.find(keys))
+    for spoil in ({"table": None}, {"keys": core.FeArray(keys.address, -1)}):
+        lookup = table.find_or_insert(keys)
+        for name, value in spoil.items():
+            setattr(lookup.struct, name, value)
+        with pytest.raises(core.CoreError, match=next(iter(spoil))):
+            gpu.run(lookup)
