@@ -73,7 +73,7 @@ class TileSum {
  private:
   // Pairs whose loads are in flight together. What a load needs is loaded a step before: a pair and
   // the row of its id by their numbers, its gradient by the pair. So a step waits for memory once.
-  static constexpr int kPairsInFlight = 4;
+  static constexpr int kPairsInFlight = 3;
 
   // Which pairs are next, and of which ids. Behind the end: the last one.
   struct Numbers {
