@@ -2,7 +2,7 @@
 # gpu.sh [--emulated | --built=FOLDER]: builds the CUDA core for the GPU of this machine, tests it,
 # checks it with compute-sanitizer and measures it. Needs CUDA, CMake, Ninja and a Python with numpy
 # and pytest; no network and no TensorFlow. Log and result go to $OUT, or build/gpu. COMMIT names
-# what is measured where there is no repository. --built takes core_gpu.so and cuda_core_tests out
+# what is measured: that commit, without changes. --built takes core_gpu.so and cuda_core_tests out
 # of FOLDER, where another machine built them. --emulated runs the same stages on the processor, by
 # tests/cuda_emulation: it shows that they work, and stores no figures.
 out=${OUT:-build/gpu} python=${PYTHON:-python3}

@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks.gpu import core, inputs, measure, peers, table_cells, targets
 from benchmarks.harness import machine, workloads
-from benchmarks.report import markdown, results
+from benchmarks.report import gpu_reports, results
 
 Of = TypeVar("Of")
 SCHEMA = results.GPU_SCHEMA
@@ -55,7 +55,7 @@ def main() -> None:
         "targets": targets.judge(cells),
     }
     if arguments.commit:
-        record["commit"] = arguments.commit
+        record |= {"commit": arguments.commit, "dirty": False}
     results.write(record, "gpu", arguments.output)
     _print(record)
     sys.exit(any("failed" in peer for cell in cells.values() for peer in _peers_of(cell).values()))
@@ -65,7 +65,7 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--library", required=True, help="core_gpu.so")
     parser.add_argument("--output", default=".", help="folder of the JSON file")
-    parser.add_argument("--commit", help="what is measured, where there is no repository")
+    parser.add_argument("--commit", help="what the library was built from, without changes")
     parser.add_argument("--only", default="", help="sizes that begin so, such as table or criteo")
     return parser.parse_args()
 
@@ -183,27 +183,9 @@ def _describe_gpu() -> dict[str, str]:
 
 def _print(record: dict) -> None:
     host = record["machine"]
-    print(f"{host['gpu']}, driver {host['driver']}, copy {record['copy_gb_per_s']} GB/s\n")
-    names = ("cell", "run", "step", "end to end, ms", "share of copy", "launches", "waits")
-    print("\n".join(markdown.head(names)))
-    for name, cell in record["cells"].items():
-        if "step" not in cell:
-            continue
-        phases = ("run", "step", "end_to_end")
-        times = [markdown.milliseconds(cell[each]) if each in cell else "" for each in phases]
-        counts = [str(cell.get(each, "")) for each in ("run_share_of_copy", "launches", "waits")]
-        print(markdown.row([name, *times, *counts]))
-        for peer, times_of_peer in _peers_of(cell).items():
-            if "failed" in times_of_peer:
-                print(markdown.row([f"- {peer} failed", *[""] * 6]))
-                continue
-            both = [markdown.milliseconds(times_of_peer[each]) for each in ("run", "end_to_end")]
-            print(markdown.row([f"- {peer}", both[0], "", both[1], "", "", ""]))
-    print()
-    verdicts = {True: "met", False: "NOT MET", None: "not measured"}
-    for judged in record["targets"]:
-        print(f"{verdicts[judged['is_met']]}: {judged['target']}: {judged['figure']}", end="")
-        print(f", {judged['bound']}")
+    print(f"{host['gpu']}, driver {host['driver']}, copy {record['copy_gb_per_s']} GB/s")
+    for lines in (gpu_reports.cells, gpu_reports.targets, gpu_reports.host):
+        print("\n" + "\n".join(lines(record)))
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ from benchmarks.gpu import peers
 from benchmarks.gpu.core import Array, Lookup, Machine
 
 NUM_STEPS = 8
-# The last name of a qualified one, before its template's and its function's arguments.
-_NAME = re.compile(r"^(?:void )?(?:[\w ()]+(?:<[^<>]*>)?::)*(\w+)")
+# The last of its names, before the arguments of its template and of the function.
+_NAME = re.compile(r"^(?:void )?(?:\w+::)*(\w+)")
 
 
 def kernels(machine: Machine, asked: list[Lookup], outputs: list[Array]) -> dict[str, list[float]]:
@@ -22,7 +22,8 @@ def kernels(machine: Machine, asked: list[Lookup], outputs: list[Array]) -> dict
         return {}
     import torch
 
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiled:
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities, acc_events=True) as profiled:
         for i in range(NUM_STEPS):
             machine.plan(asked[i % len(asked)]).run(outputs)
         machine.wait()
@@ -44,10 +45,12 @@ def name_of(key: str) -> str:
 
     >>> name_of("void fe::(anonymous namespace)::SumKernel<4, float>(fe::Pairs<float>, long)")
     'SumKernel'
+    >>> name_of("fe::(anonymous namespace)::FindKernel(fe::Batch, long*)")
+    'FindKernel'
     >>> name_of("Memset (Device)")
     'Memset (Device)'
     """
     if key.startswith(("Mem", "mem")):
         return key
-    found = _NAME.match(key)
+    found = _NAME.match(key.replace("(anonymous namespace)::", ""))
     return found.group(1) if found else key

@@ -134,7 +134,7 @@ def main() -> None:
     """Prints a line for each size, and writes one JSON file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", help="folder of the JSON file")
-    parser.add_argument("--commit", help="what is measured, where there is no repository")
+    parser.add_argument("--commit", help="what the ops were built from, without changes")
     arguments = parser.parse_args()
     gpu = tf.config.list_physical_devices("GPU")
     if not gpu:
@@ -155,7 +155,7 @@ def main() -> None:
         "cells": cells,
     }
     if arguments.commit:
-        record["commit"] = arguments.commit
+        record |= {"commit": arguments.commit, "dirty": False}
     results.write(record, "gpu_steps", arguments.output)
 
 

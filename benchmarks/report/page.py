@@ -16,6 +16,7 @@ from benchmarks.report import (
     commands,
     core_reports,
     dense_reports,
+    gpu_reports,
     keyed_reports,
     markdown,
     program_reports,
@@ -62,6 +63,10 @@ def pages() -> dict[pathlib.Path, dict[str, str]]:
     found = {
         DOCS / "results" / f"{folder.name}.md": blocks_of_machine(folder)
         for folder in results.folders()
+    }
+    found |= {
+        DOCS / "results" / f"{record['folder']}.md": gpu_reports.blocks(record)
+        for record in results.of_gpus()
     }
     summary = {"overview": claims.overview(), "claims": claims.claims(), "losses": claims.losses()}
     of_programs = {"programs": program_reports.summary()}

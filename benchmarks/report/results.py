@@ -91,12 +91,22 @@ def superseded(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def folders() -> list[pathlib.Path]:
-    """Returns the folders of all machines, the one measured last first."""
+    """Returns the folders of all machines with TensorFlow, the one measured last first."""
 
     def last(folder: pathlib.Path) -> str:
         return max(record["date"] for record in newest(folder))
 
-    return sorted({path.parent for path in machine.RESULTS.glob("*/*.json")}, key=last)[::-1]
+    return sorted((each for each in _all_folders() if newest(each)), key=last)[::-1]
+
+
+def of_gpus() -> list[dict]:
+    """Returns the newest result of each GPU, with the name of its folder."""
+    found = [(each.name, newest(each, GPU_SCHEMA)) for each in sorted(_all_folders())]
+    return [records[-1] | {"folder": name} for name, records in found if records]
+
+
+def _all_folders() -> set[pathlib.Path]:
+    return {path.parent for path in machine.RESULTS.glob("*/*.json")}
 
 
 def last_of(workload: str, folder: str | None = None) -> dict:
