@@ -195,7 +195,7 @@ Status MergeRepeats(const CpuExec& exec, const SparseUpdate& update, DistinctRow
   FE_RETURN_IF_ERROR(PlanUnique(exec, rows, unique_idx.span(), &unique));
   if (unique.num_unique == rows.size) return Status();
   const Span<const int32_t> groups = unique_idx.span();
-  FE_RETURN_IF_ERROR(GroupByUnique(groups, unique.num_unique, &distinct->occurrences));
+  FE_RETURN_IF_ERROR(GroupByUnique(exec, groups, unique.num_unique, &distinct->occurrences));
   FE_RETURN_IF_ERROR(
       distinct->sums.Allocate(unique.num_unique * update.dim * ValueBytes(update.type)));
   distinct->has_repeats = true;

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "tf_ops/core/base/dtype.h"
+#include "tf_ops/core/base/span.h"
 
 namespace fused_embedding {
 
@@ -35,10 +36,6 @@ class FirstPosition {
  private:
   static constexpr unsigned long long kNone = ~0ull;
   unsigned long long position_ = kNone;  // atomicMin has no signed 64 bits
-};
-
-struct Range {
-  int64_t begin, end;
 };
 
 // Of items in a row, whose ends ascend, the number of that with `position`; end_of(i) is the end of

@@ -170,9 +170,10 @@ Status CheckColumns(const CpuExec& exec, Span<const GroupColumn<T>> columns,
 }
 
 template <typename T>
-void FindEmptyRows(const GroupColumn<T>& column, Span<bool> is_row_empty) {
-  std::fill(is_row_empty.begin(), is_row_empty.end(), true);
-  for (int64_t i = 0; i < column.num_pairs(); ++i) {
+void FindEmptyRows(const GroupColumn<T>& column, const Range& rows, const Range& pairs,
+                   Span<bool> is_row_empty) {
+  std::fill(is_row_empty.begin() + rows.begin, is_row_empty.begin() + rows.end, true);
+  for (int64_t i = pairs.begin; i < pairs.end; ++i) {
     if (column.IsKept(i)) is_row_empty[column.row_ids[i]] = false;
   }
 }
@@ -181,7 +182,7 @@ void FindEmptyRows(const GroupColumn<T>& column, Span<bool> is_row_empty) {
   template Status CheckColumnSizes(Span<const GroupColumn<T>>);            \
   template Status CheckColumns(const CpuExec&, Span<const GroupColumn<T>>, \
                                std::vector<PairOrder>*);                   \
-  template void FindEmptyRows(const GroupColumn<T>&, Span<bool>);
+  template void FindEmptyRows(const GroupColumn<T>&, const Range&, const Range&, Span<bool>);
 FE_FOR_EACH_VALUE_TYPE(FE_INSTANTIATE)
 #undef FE_INSTANTIATE
 

@@ -82,10 +82,16 @@ Status CheckColumnSizes(Span<const GroupColumn<T>> columns);
 Status InColumn(int64_t column, const Status& status, const char* name = nullptr);
 Status NoSuchFilledId(int64_t filled_id, int64_t row, int64_t table_rows);
 
-// Writes is_row_empty [num_rows]: whether pruning leaves the row without pairs. The column must
-// have been checked.
+// Writes is_row_empty [num_rows] of `rows`, of which `pairs` has all pairs: whether pruning leaves
+// the row without any. The column must have been checked.
 template <typename T>
-void FindEmptyRows(const GroupColumn<T>& column, Span<bool> is_row_empty);
+void FindEmptyRows(const GroupColumn<T>& column, const Range& rows, const Range& pairs,
+                   Span<bool> is_row_empty);
+// Of all rows.
+template <typename T>
+void FindEmptyRows(const GroupColumn<T>& column, Span<bool> is_row_empty) {
+  FindEmptyRows(column, {0, column.num_rows}, {0, column.num_pairs()}, is_row_empty);
+}
 
 // The position of the first pair at or after `row`, in a checked column whose rows do not decrease.
 FE_INLINE int64_t FirstPairOfRow(const RowIds& row_ids, int64_t row) {

@@ -6,6 +6,7 @@
 
 #include "tf_ops/core/base/simd.h"
 #include "tf_ops/core/base/tasks.h"
+#include "tf_ops/core/lookup/group/column_pairs.h"
 #include "tf_ops/core/lookup/rows/row_grad.h"
 
 namespace fused_embedding {
@@ -18,72 +19,6 @@ constexpr int64_t kPartPairs = 2048;
 // Below this many pairs a table is planned by one thread, beside other tables.
 constexpr int64_t kManyPairs = 32768;
 constexpr int64_t kPairNs = 10;
-
-// Appends the pairs of columns to those of a table.
-template <typename T>
-class PairCollector {
- public:
-  using C = ComputeType<T>;
-
-  PairCollector(Span<int64_t> ids, Span<ScaledRow<T>> pairs) : ids_(ids), pairs_(pairs) {}
-
-  static int64_t MaxPairs(const GroupColumn<T>& column, const PairOrder& order) {
-    if (order.is_full() || !column.fill) return column.num_pairs();
-    return column.num_pairs() + (column.fills_default() ? column.num_rows : 1);
-  }
-
-  Status Add(const GroupColumn<T>& column, const PairOrder& order, const CombinedGrad<T>& grad) {
-    if (order.is_full() && column.weights.empty()) {
-      AddOneHot(column, grad);
-      return Status();
-    }
-    Buffer<C> scale;
-    // The scales of a sum are 1.
-    if (column.combiner != Combiner::kSum) FE_RETURN_IF_ERROR(RowScales(column, &scale));
-    for (int64_t i = 0; i < column.num_pairs(); ++i) {
-      if (!column.IsKept(i)) continue;
-      const int64_t row = column.row_ids[i];
-      const C row_scale = column.combiner == Combiner::kSum ? C{1} : scale[row];
-      Append(column.ids[i],
-             {PassedBack(grad.data, row, grad.stride, row_scale), row_scale * column.weight(i)});
-    }
-    return order.is_full() || !column.fill ? Status() : AddFilled(column, grad);
-  }
-
-  int64_t num_pairs() const { return num_pairs_; }
-
- private:
-  void Append(int64_t id, const ScaledRow<T>& pair) {
-    ids_[num_pairs_] = id;
-    pairs_[num_pairs_++] = pair;
-  }
-
-  // One unweighted id a row has factor 1, whatever the combiner.
-  void AddOneHot(const GroupColumn<T>& column, const CombinedGrad<T>& grad) {
-    column.ids.Visit([&](auto ids) {
-      for (int64_t i = 0; i < ids.size; ++i) Append(ids[i], {grad.row(i), 1});
-    });
-  }
-
-  Status AddFilled(const GroupColumn<T>& column, const CombinedGrad<T>& grad) {
-    Buffer<bool> is_row_empty;
-    FE_RETURN_IF_ERROR(is_row_empty.Allocate(column.num_rows));
-    FindEmptyRows(column, is_row_empty.span());
-    for (int64_t row = 0; row < column.num_rows; ++row) {
-      if (!is_row_empty[row]) continue;
-      if (!column.fills_default()) {
-        Append(column.filled_id(), {});
-        break;  // one is enough for a zero row
-      }
-      Append(column.filled_id(), {grad.row(row), 1});
-    }
-    return Status();
-  }
-
-  Span<int64_t> ids_;
-  Span<ScaledRow<T>> pairs_;
-  int64_t num_pairs_ = 0;
-};
 
 // What is known of each table before its pairs are.
 struct TableColumns {
@@ -112,20 +47,21 @@ Status PlanTable(const CpuExec& exec, const GroupGradInput<T>& in,
   Buffer<int64_t> ids;
   FE_RETURN_IF_ERROR(ids.Allocate(table.max_pairs));
   FE_RETURN_IF_ERROR(plan->pairs.Allocate(table.max_pairs));
-  PairCollector<T> collector(ids.span(), plan->pairs.span());
   double max_norm = -1;
-  int64_t num_rows = 0;
+  int64_t num_rows = 0, num_pairs = 0;
   for (const int64_t c : table.columns) {
     const GroupColumn<T>& column = in.columns[c];
-    FE_RETURN_IF_ERROR(collector.Add(column, orders[static_cast<size_t>(c)], in.combined_grads[c]));
-    plan->limits.push_back({collector.num_pairs(), column.max_norm});
+    ColumnPairs<T> pairs(column, orders[static_cast<size_t>(c)], in.combined_grads[c]);
+    FE_RETURN_IF_ERROR(
+        pairs.Collect(exec, ids.data() + num_pairs, plan->pairs.data() + num_pairs, &num_pairs));
+    plan->limits.push_back({num_pairs, column.max_norm});
     max_norm = std::max(max_norm, column.max_norm);
     plan->table = column.table;
     plan->dim = column.dim;
     num_rows = column.table_rows;
   }
   if (max_norm < 0) plan->limits.clear();
-  plan->num_pairs = collector.num_pairs();
+  plan->num_pairs = num_pairs;
   FE_RETURN_IF_ERROR(plan->unique_idx.Allocate(plan->num_pairs));
   const Span<const int64_t> used_ids = {ids.data(), plan->num_pairs};
   const Span<int32_t> unique_idx = plan->unique_idx.span();
@@ -135,7 +71,7 @@ Status PlanTable(const CpuExec& exec, const GroupGradInput<T>& in,
   const int64_t num_unique = plan->unique.num_unique;
   plan->is_grouped = !IsSmallGrad<T>(plan->num_pairs, num_unique, plan->dim, max_norm);
   if (!plan->is_grouped) return Status();
-  return GroupByUnique(plan->unique_idx.span(), num_unique, &plan->by_unique);
+  return GroupByUnique(exec, plan->unique_idx.span(), num_unique, &plan->by_unique);
 }
 
 template <typename T>
@@ -146,7 +82,7 @@ Status FindTableColumns(const GroupGradInput<T>& in, const std::vector<PairOrder
     TableColumns& table = (*tables)[static_cast<size_t>(in.table_of_column[c])];
     table.columns.push_back(c);
     const int64_t max_pairs =
-        PairCollector<T>::MaxPairs(in.columns[c], orders[static_cast<size_t>(c)]);
+        ColumnPairs<T>::MaxPairs(in.columns[c], orders[static_cast<size_t>(c)]);
     if (__builtin_add_overflow(table.max_pairs, max_pairs, &table.max_pairs)) {
       return ResourceExhausted("too many ids; use a smaller batch");
     }
@@ -377,7 +313,10 @@ void RunGroupLookupGrad(const CpuExec& exec, GroupGradPlan<T>* plan,
   for (int64_t t = 0; t < grads.size; ++t) {
     if (grads[t].unique_ids == nullptr) continue;
     const UniquePlan<int64_t>& unique = plan->tables[static_cast<size_t>(t)].unique;
-    std::copy_n(unique.unique_ids.span().begin(), unique.num_unique, grads[t].unique_ids);
+    exec.ParallelFor(unique.num_unique, 1, [&](int64_t begin, int64_t end) {
+      std::copy_n(unique.unique_ids.span().begin() + begin, end - begin,
+                  grads[t].unique_ids + begin);
+    });
   }
   RunSmallTables(exec, *plan, grads);
   RunGroupedTables(exec, *plan, grads);

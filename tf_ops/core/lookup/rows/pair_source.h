@@ -88,22 +88,29 @@ FE_INLINE Sum ScaleOfRow(const Source& source, int64_t row, Sum sum_of_terms) {
   return source.IsZeroRow(row) ? Sum{0} : RowScale(source.combiner, sum_of_terms);
 }
 
-// Computes the factor of each row, scale [num_rows]. Pairs may be in any order; their row ids must
-// have been checked.
+// Computes the factors of `rows`, of which `pairs` has all pairs, in any order. Their row ids must
+// have been checked. `scale` is [num_rows], and so are `sums`, which are overwritten.
 template <typename Source>
-Status RowScales(const Source& source, Buffer<ComputeType<typename Source::Value>>* scale) {
+void ScalesOfRows(const Source& source, const Range& rows, const Range& pairs, double* sums,
+                  ComputeType<typename Source::Value>* scale) {
   using C = ComputeType<typename Source::Value>;
-  Buffer<double> sums;
-  FE_RETURN_IF_ERROR(sums.Allocate(source.num_rows));
-  FE_RETURN_IF_ERROR(scale->Allocate(source.num_rows));
-  std::fill(sums.span().begin(), sums.span().end(), 0);
-  for (int64_t pair = 0; pair < source.num_pairs(); ++pair) {
+  std::fill(sums + rows.begin, sums + rows.end, 0);
+  for (int64_t pair = pairs.begin; pair < pairs.end; ++pair) {
     if (!source.IsKept(pair)) continue;
     sums[source.row_ids[pair]] += DenominatorTerm(source.combiner, source.weight(pair));
   }
-  for (int64_t row = 0; row < source.num_rows; ++row) {
-    (*scale)[row] = static_cast<C>(ScaleOfRow(source, row, sums[row]));
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    scale[row] = static_cast<C>(ScaleOfRow(source, row, sums[row]));
   }
+}
+
+// Of all rows.
+template <typename Source>
+Status RowScales(const Source& source, Buffer<ComputeType<typename Source::Value>>* scale) {
+  Buffer<double> sums;
+  FE_RETURN_IF_ERROR(sums.Allocate(source.num_rows));
+  FE_RETURN_IF_ERROR(scale->Allocate(source.num_rows));
+  ScalesOfRows(source, {0, source.num_rows}, {0, source.num_pairs()}, sums.data(), scale->data());
   return Status();
 }
 

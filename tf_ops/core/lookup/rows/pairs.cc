@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
+
+#include "tf_ops/core/base/thread_blocks.h"
 
 namespace fused_embedding {
 namespace {
@@ -33,6 +36,57 @@ Status GroupPairs(const Keys& keys, int64_t num_groups, PairGroups* groups) {
   splits[0] = 0;
   return Status();
 }
+
+// The same by all threads: each has a range of the groups, and sorts the pairs that belong there.
+class ParallelGroups {
+ public:
+  ParallelGroups(const CpuExec& exec, Span<const int32_t> keys, int64_t num_groups)
+      : blocks_(exec, keys.size, keys.size), keys_(keys), num_groups_(num_groups) {}
+
+  Status Run(PairGroups* groups) {
+    FE_RETURN_IF_ERROR(groups->splits.Allocate(num_groups_ + 1));
+    FE_RETURN_IF_ERROR(groups->order.Allocate(keys_.size));
+    FE_RETURN_IF_ERROR(by_part_.Deal(blocks_, [&](int64_t i) { return PartOf(keys_[i]); }));
+    const Span<int32_t> splits = groups->splits.span(), order = groups->order.span();
+    blocks_.ForEach([&](int64_t part) { SortPart(part, splits, order); });
+    splits[num_groups_] = static_cast<int32_t>(keys_.size);
+    return Status();
+  }
+
+ private:
+  int64_t PartOf(int64_t group) const { return group * blocks_.num() / num_groups_; }
+  int64_t FirstGroup(int64_t part) const {
+    return (part * num_groups_ + blocks_.num() - 1) / blocks_.num();
+  }
+
+  // As GroupPairs, of the part's groups and pairs.
+  void SortPart(int64_t part, Span<int32_t> splits, Span<int32_t> order) {
+    const int64_t first = FirstGroup(part), end = FirstGroup(part + 1);
+    const Span<const int32_t> positions = by_part_.all();
+    std::fill(splits.begin() + first, splits.begin() + end, 0);
+    for (int64_t k = by_part_.begin(part); k < by_part_.end(part); ++k) {
+      ++splits[keys_[positions[k]]];
+    }
+    int32_t next = static_cast<int32_t>(by_part_.begin(part));
+    for (int64_t group = first; group < end; ++group) next += std::exchange(splits[group], next);
+    // A split is the write position of its group, and goes back by the group's size after that.
+    for (int64_t k = by_part_.begin(part); k < by_part_.end(part); ++k) {
+      order[splits[keys_[positions[k]]]++] = positions[k];
+    }
+    for (int64_t group = end - 1; group > first; --group) splits[group] = splits[group - 1];
+    if (first < end) splits[first] = static_cast<int32_t>(by_part_.begin(part));
+  }
+
+  const ThreadBlocks blocks_;
+  Span<const int32_t> keys_;
+  const int64_t num_groups_;
+  PositionsByPart<int32_t> by_part_;
+};
+
+// So many threads share the work of so many pairs. To deal them out takes as long as to sort them:
+// two threads lose.
+constexpr int64_t kMinParallelPairs = 32768;
+constexpr int kMinThreads = 4;
 
 }  // namespace
 
@@ -105,7 +159,13 @@ Status GroupByRow(const RowIds& row_ids, int64_t num_rows, PairGroups* groups) {
   return GroupPairs(row_ids, num_rows, groups);
 }
 
-Status GroupByUnique(Span<const int32_t> unique_idx, int64_t num_unique, PairGroups* groups) {
+Status GroupByUnique(const CpuExec& exec, Span<const int32_t> unique_idx, int64_t num_unique,
+                     PairGroups* groups) {
+  const bool is_shared = exec.num_threads() >= kMinThreads && unique_idx.size >= kMinParallelPairs;
+  // In order, they are counted and no more.
+  if (is_shared && !std::is_sorted(unique_idx.begin(), unique_idx.end())) {
+    return ParallelGroups(exec, unique_idx, num_unique).Run(groups);
+  }
   return GroupPairs(unique_idx, num_unique, groups);
 }
 

@@ -13,6 +13,7 @@
 #include "tf_ops/core/base/buffer.h"
 #include "tf_ops/core/base/cuda/device_buffer.h"
 #include "tf_ops/core/base/dtype.h"
+#include "tf_ops/core/base/exec.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/lookup/rows/pair_source.h"
@@ -104,8 +105,9 @@ Status CheckRowIds(const RowIds& row_ids, int64_t num_rows);
 // `row_ids` must have passed CheckRowIds.
 Status GroupByRow(const RowIds& row_ids, int64_t num_rows, PairGroups* groups);
 
-// `unique_idx` must have passed CheckPairs.
-Status GroupByUnique(Span<const int32_t> unique_idx, int64_t num_unique, PairGroups* groups);
+// `unique_idx` must have passed CheckPairs. Many pairs are shared by the threads.
+Status GroupByUnique(const CpuExec& exec, Span<const int32_t> unique_idx, int64_t num_unique,
+                     PairGroups* groups);
 
 // Reads the id at a position in device memory, for an error message. Waits for the stream.
 Status ReadId(const GpuExec& exec, const IdSpan& ids, int64_t position, int64_t* id);

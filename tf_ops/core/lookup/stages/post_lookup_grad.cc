@@ -84,7 +84,8 @@ Status PlanPostLookupGrad(const Pairs<T>& pairs, Span<const int32_t> num_ids,
   FE_RETURN_IF_ERROR(CheckRowIds(pairs.row_ids, pairs.num_rows));
   plan->is_grouped = !IsSmallGrad<T>(pairs.num_pairs(), pairs.rows.size, pairs.dim, pairs.max_norm);
   if (plan->is_grouped) {
-    FE_RETURN_IF_ERROR(GroupByUnique(pairs.unique_idx, pairs.rows.size, &plan->by_unique));
+    FE_RETURN_IF_ERROR(
+        GroupByUnique(SerialExec(), pairs.unique_idx, pairs.rows.size, &plan->by_unique));
   }
   if (num_ids.empty() || !pairs.weights.empty()) return RowScales(pairs, &plan->row_scale);
   FE_RETURN_IF_ERROR(CheckNumIds(pairs, num_ids));

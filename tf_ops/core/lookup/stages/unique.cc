@@ -4,10 +4,10 @@
 #include <atomic>
 #include <limits>
 #include <numeric>
-#include <utility>
 #include <vector>
 
 #include "tf_ops/core/base/hash.h"
+#include "tf_ops/core/base/thread_blocks.h"
 
 namespace fused_embedding {
 namespace {
@@ -88,18 +88,13 @@ template <typename Id, typename Index>
 class ParallelUnique {
  public:
   ParallelUnique(const CpuExec& exec, Span<const Id> ids, Span<Index> unique_idx)
-      : exec_(exec), num_parts_(exec.num_threads()), ids_(ids), unique_idx_(unique_idx) {}
+      : blocks_(exec, ids.size, ids.size), ids_(ids), unique_idx_(unique_idx) {}
 
   Status Run(UniquePlan<Id>* plan) {
-    FE_RETURN_IF_ERROR(positions_.Allocate(ids_.size));
-    starts_.assign(static_cast<size_t>(num_parts_ * num_parts_), 0);
-    InParallel([&](int64_t block) { CountParts(block); });
-    const std::vector<int64_t> part_starts = SumUp();
-    InParallel([&](int64_t block) { DealOut(block); });
+    FE_RETURN_IF_ERROR(by_part_.Deal(blocks_, [&](int64_t i) { return PartOf(i); }));
     std::atomic<bool> out_of_memory{false};
-    InParallel([&](int64_t part) {
-      const size_t p = static_cast<size_t>(part);
-      if (!FindFirst(part_starts[p], part_starts[p + 1]).ok()) out_of_memory = true;
+    blocks_.ForEach([&](int64_t part) {
+      if (!FindFirst(part).ok()) out_of_memory = true;
     });
     if (out_of_memory) {
       return ResourceExhausted("no memory to find the unique of ", ids_.size, " ids");
@@ -109,60 +104,24 @@ class ParallelUnique {
   }
 
  private:
-  // Calls body(i) for each i below num_parts_, each in a thread: a block of positions, or a part of
-  // the hash values.
-  template <typename Body>
-  void InParallel(const Body& body) const {
-    exec_.ParallelFor(num_parts_, ids_.size, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) body(i);
-    });
-  }
-
-  int64_t BlockBegin(int64_t block) const { return ids_.size * block / num_parts_; }
-
   template <typename Body>
   void ForEachPosition(int64_t block, const Body& body) const {
-    const int64_t end = BlockBegin(block + 1);
-    for (int64_t i = BlockBegin(block); i < end; ++i) body(i);
+    const int64_t end = blocks_.end(block);
+    for (int64_t i = blocks_.begin(block); i < end; ++i) body(i);
   }
 
   int64_t PartOf(int64_t position) const {
     const uint64_t high = HashId(ids_[position]) >> 32;  // a PositionTable looks at the low bits
-    return static_cast<int64_t>(high * static_cast<uint64_t>(num_parts_) >> 32);
+    return static_cast<int64_t>(high * static_cast<uint64_t>(blocks_.num()) >> 32);
   }
 
-  int64_t* StartsOf(int64_t block) { return starts_.data() + block * num_parts_; }
-
-  void CountParts(int64_t block) {
-    int64_t* counts = StartsOf(block);
-    ForEachPosition(block, [&](int64_t i) { ++counts[PartOf(i)]; });
-  }
-
-  // Counts become where a block's positions of a part begin. Returns where each part begins.
-  std::vector<int64_t> SumUp() {
-    std::vector<int64_t> part_starts;
-    int64_t sum = 0;
-    for (int64_t part = 0; part < num_parts_; ++part) {
-      part_starts.push_back(sum);
-      for (int64_t block = 0; block < num_parts_; ++block) {
-        sum += std::exchange(StartsOf(block)[part], sum);
-      }
-    }
-    part_starts.push_back(sum);
-    return part_starts;
-  }
-
-  void DealOut(int64_t block) {
-    int64_t* next = StartsOf(block);
-    ForEachPosition(block,
-                    [&](int64_t i) { positions_[next[PartOf(i)]++] = static_cast<Index>(i); });
-  }
-
-  Status FindFirst(int64_t begin, int64_t end) {
+  Status FindFirst(int64_t part) {
+    const int64_t begin = by_part_.begin(part), end = by_part_.end(part);
+    const Span<const Index> positions = by_part_.all();
     PositionTable<Index> table;
     FE_RETURN_IF_ERROR(table.Init(end - begin));
     for (int64_t k = begin; k < end; ++k) {
-      const Index i = positions_[k];
+      const Index i = positions[k];
       const Id id = ids_[i];
       unique_idx_[i] =
           table.FindOrInsert(HashId(id), i, [&](Index stored) { return ids_[stored] == id; });
@@ -171,25 +130,25 @@ class ParallelUnique {
   }
 
   void Number(UniquePlan<Id>* plan) {
-    const Span<Index> numbers = positions_.span();  // of first positions; the others are not read
-    std::vector<int64_t> firsts(static_cast<size_t>(num_parts_) + 1);
-    InParallel([&](int64_t block) {
+    const Span<Index> numbers = by_part_.all();  // of first positions; the others are not read
+    std::vector<int64_t> firsts(static_cast<size_t>(blocks_.num()) + 1);
+    blocks_.ForEach([&](int64_t block) {
       int64_t count = 0;
       ForEachPosition(block, [&](int64_t i) { count += IsFirst(i); });
       firsts[static_cast<size_t>(block) + 1] = count;
     });
     std::partial_sum(firsts.begin(), firsts.end(), firsts.begin());
-    InParallel([&](int64_t block) {
+    blocks_.ForEach([&](int64_t block) {
       int64_t next = firsts[static_cast<size_t>(block)];
       const int64_t end = firsts[static_cast<size_t>(block) + 1];
       // What is written for a position that is not first, the next one that is overwrites.
-      for (int64_t i = BlockBegin(block); next < end; ++i) {
+      for (int64_t i = blocks_.begin(block); next < end; ++i) {
         plan->unique_ids[next] = ids_[i];
         numbers[i] = static_cast<Index>(next);
         next += IsFirst(i);
       }
     });
-    InParallel([&](int64_t block) {
+    blocks_.ForEach([&](int64_t block) {
       ForEachPosition(block, [&](int64_t i) { unique_idx_[i] = numbers[unique_idx_[i]]; });
     });
     plan->num_unique = firsts.back();
@@ -197,12 +156,10 @@ class ParallelUnique {
 
   bool IsFirst(int64_t i) const { return unique_idx_[i] == static_cast<Index>(i); }
 
-  const CpuExec& exec_;
-  const int64_t num_parts_;
+  const ThreadBlocks blocks_;
   Span<const Id> ids_;
   Span<Index> unique_idx_;
-  Buffer<Index> positions_;      // of the ids, part by part
-  std::vector<int64_t> starts_;  // [blocks, parts]
+  PositionsByPart<Index> by_part_;
 };
 
 }  // namespace
