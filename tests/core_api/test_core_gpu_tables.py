@@ -88,7 +88,6 @@ def test_a_full_table_has_the_same_keys_in_each_run(gpu):
             keys = rng.choice(300, 20, replace=False)
             results.append(values_of(gpu, table.find_or_insert(upload(gpu, keys), step)))
             assert table.sizes() == (1, of_one_bucket)
-        # Every key of the last batch has a row: it was pinned.
         return np.concatenate(results), keys, erase(gpu, table, np.arange(300))
 
     values, last_keys, present = run()
@@ -97,6 +96,17 @@ def test_a_full_table_has_the_same_keys_in_each_run(gpu):
     again = run()
     np.testing.assert_array_equal(again[0], values)
     np.testing.assert_array_equal(again[2], present)
+
+
+def test_a_batch_does_not_evict_its_own_rows(gpu):
+    bucket = tables.ROWS_PER_BUCKET
+    _, of_one_bucket = table_of(gpu).sizes()
+    table = table_of(gpu, max_bytes=of_one_bucket, eviction="lfu")
+    for step in range(3):
+        gpu.run(table.find_or_insert(upload(gpu, np.arange(bucket)), step))
+    new = np.arange(1000, 1010)  # used least of all
+    gpu.run(table.find_or_insert(upload(gpu, new), 3))
+    assert erase(gpu, table, new).all()
 
 
 def test_a_search_is_two_launches_whatever_the_number_of_keys(gpu):
