@@ -48,13 +48,13 @@ def _bags_over_ours(cells: dict) -> float:
     return min(time(other) / (time(forward) + time(backward)) for time in (_stream, _host))
 
 
-def _find_over_gather(cells: dict) -> float:
-    """The worst of all dims and loads."""
-    finds = {name: cell for name, cell in cells.items() if name.endswith("_find")}
-    if not finds:
-        raise KeyError("find")
-    gathers = {name: cells[f"{name.partition('_load')[0]}_gather"] for name in finds}
-    return max(_run(cell) / _run(gathers[name]) for name, cell in finds.items())
+def _over_gather(cells: dict, call: str, time: Callable[[dict], float]) -> float:
+    """Of a call on tables, the worst of all dims and loads."""
+    calls = {name: cell for name, cell in cells.items() if name.endswith(f"_{call}")}
+    if not calls:
+        raise KeyError(call)
+    gathers = {name: cells[f"{name.partition('_load')[0]}_gather"] for name in calls}
+    return max(time(cell) / time(gathers[name]) for name, cell in calls.items())
 
 
 def _run(cell: dict) -> float:
@@ -87,7 +87,13 @@ TARGETS = (
         "rows found in a table over as many gathered, of all dims and loads the worst",
         1.3,
         False,
-        _find_over_gather,
+        functools.partial(_over_gather, call="find", time=_run),
+    ),
+    Target(
+        "find_or_insert of keys that have rows, over as many gathered, plan and run, the worst",
+        1.5,
+        False,
+        functools.partial(_over_gather, call="find_or_insert", time=_stream),
     ),
     Target(
         "26 columns, launches of kernels",

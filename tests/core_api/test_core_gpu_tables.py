@@ -78,6 +78,46 @@ def test_a_full_table_evicts_the_row_used_longest_ago(gpu):
     assert list(gone) == [0]
 
 
+def test_a_full_table_has_the_same_keys_in_each_run(gpu):
+    _, of_one_bucket = table_of(gpu).sizes()
+
+    def run():
+        rng, results = np.random.default_rng(5), []
+        table = table_of(gpu, max_bytes=of_one_bucket, eviction="lru")
+        for step in range(30):
+            keys = rng.choice(300, 20, replace=False)
+            results.append(values_of(gpu, table.find_or_insert(upload(gpu, keys), step)))
+            assert table.sizes() == (1, of_one_bucket)
+        return np.concatenate(results), keys, erase(gpu, table, np.arange(300))
+
+    values, last_keys, present = run()
+    assert present.sum() == tables.ROWS_PER_BUCKET
+    assert present[last_keys].all()
+    again = run()
+    np.testing.assert_array_equal(again[0], values)
+    np.testing.assert_array_equal(again[2], present)
+
+
+def test_a_batch_does_not_evict_its_own_rows(gpu):
+    bucket = tables.ROWS_PER_BUCKET
+    _, of_one_bucket = table_of(gpu).sizes()
+    table = table_of(gpu, max_bytes=of_one_bucket, eviction="lfu")
+    for step in range(3):
+        gpu.run(table.find_or_insert(upload(gpu, np.arange(bucket)), step))
+    new = np.arange(1000, 1010)  # used least of all
+    gpu.run(table.find_or_insert(upload(gpu, new), 3))
+    assert erase(gpu, table, new).all()
+
+
+def test_a_search_is_two_launches_whatever_the_number_of_keys(gpu):
+    table = table_of(gpu, min_buckets=64)
+    for num_keys in (1, 1000):
+        before = gpu.counters()
+        gpu.run(table.find(upload(gpu, np.arange(num_keys))))
+        gpu.wait()
+        assert (gpu.counters() - before)["launches"] == 2
+
+
 def test_a_step_waits_once_and_a_search_never(gpu):
     table, keys = table_of(gpu, min_buckets=4), upload(gpu, np.arange(30))
     for lookup, num_waits in ((table.find_or_insert(keys), 1), (table.find(keys), 0)):
