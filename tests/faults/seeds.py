@@ -68,7 +68,11 @@ PYTHON = (
         "is_missed = self._reuse.distance >= rows * self.rate",
         "is_missed = self._reuse.distance > rows * self.rate",
     ),
-    Fault("compat", "value_dtype=value_dtype or tf.float32,", "value_dtype=tf.float32,"),
+    Fault(
+        "compat",
+        "parts = params if isinstance(params, list | tuple) else []",
+        "parts = params if isinstance(params, tuple) else []",
+    ),
     Fault("demo", "if self._folder is not None:", "if self._folder is None:"),
 )
 
