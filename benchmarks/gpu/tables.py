@@ -2,23 +2,33 @@
 
 import ctypes
 import weakref
+from collections.abc import Sequence
 
 import numpy as np
 
 from benchmarks.gpu import core
-from benchmarks.gpu.core import Array, Lookup, Machine, c_struct, view
+from benchmarks.gpu.core import Array, FeArray, Lookup, Machine, c_struct, fields, view
 
 EVICTIONS = ("none", "lru", "lfu")
 ROWS_PER_BUCKET = 64
 
 FeGpuTableConfig = c_struct(
     "FeGpuTableConfig",
-    int64="dim num_slots max_bytes min_buckets",
-    double="initial_low initial_high",
-    int32="dtype eviction",
+    *fields(int64="dim max_bytes min_buckets", double="initial_low initial_high"),
+    *fields(int32="dtype eviction"),
+    ("rule", ctypes.c_char_p),
+    ("hyperparameters", FeArray),
 )
 FeGpuTableSizes = c_struct("FeGpuTableSizes", int64="num_buckets memory_bytes")
 FeTableKeys = c_struct("FeTableKeys", ("table", ctypes.c_void_p), array="keys", int64="step")
+FeTableApply = c_struct(
+    "FeTableApply",
+    ("table", ctypes.c_void_p),
+    *fields(array="keys grads"),
+    ("rule", ctypes.c_char_p),
+    ("hyperparameters", FeArray),
+)
+Rule = tuple[str, Sequence[float]]  # and its hyperparameters, in its order
 
 
 def _declare(library: ctypes.CDLL) -> None:
@@ -40,19 +50,21 @@ class GpuTable:
         dim: int,
         *,
         max_bytes: int,
-        num_slots: int = 0,
+        rule: Rule | None = None,
         min_buckets: int = 1,
         eviction: str = "none",
     ):
-        """Takes the memory of `min_buckets` buckets.
+        """Takes the memory of `min_buckets` buckets. `rule`: whose slots rows have.
 
         Raises:
             core.CoreError: The machine is no GPU, has too little memory, or a number is wrong.
         """
         self.machine, self.dim = machine, dim
         _declare(machine.library)
-        sizes = (dim, num_slots, max_bytes, min_buckets)
-        config = FeGpuTableConfig(*sizes, -1.0, 1.0, 0, EVICTIONS.index(eviction))
+        numbers = np.array(rule[1] if rule else (), np.float64)
+        of_rule = (rule[0].encode() if rule else None, FeArray(numbers.ctypes.data, numbers.size))
+        sizes = (dim, max_bytes, min_buckets)
+        config = FeGpuTableConfig(*sizes, -1.0, 1.0, 0, EVICTIONS.index(eviction), *of_rule)
         handle = ctypes.c_void_p()
         arguments = (ctypes.addressof(config), ctypes.addressof(handle))
         core.check(machine.library.FeOpenGpuTable(machine.handle, *arguments))
@@ -77,6 +89,13 @@ class GpuTable:
         """Whether each key had a row, `[n]` bool."""
         outputs = ((np.dtype(np.bool_), (-1,)),)
         return Lookup("table_erase", FeTableKeys(self.handle, view(keys), 0), (self, keys), outputs)
+
+    def apply(self, keys: Array, grads: Array, rule: Rule) -> Lookup:
+        """No output: a step of the rule by `grads` `[n, dim]` on the rows of the keys."""
+        numbers = np.array(rule[1], np.float64)
+        of_rule = (rule[0].encode(), FeArray(numbers.ctypes.data, numbers.size))
+        struct = FeTableApply(self.handle, view(keys), view(grads), *of_rule)
+        return Lookup("table_apply", struct, (self, keys, grads, numbers), ())
 
     def _of_keys(self, name: str, keys: Array, step: int = 0) -> Lookup:
         row_bytes = self.dim * np.dtype(np.float32).itemsize

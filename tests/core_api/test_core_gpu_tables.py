@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from benchmarks.gpu import core, tables
+from benchmarks.gpu import core, lookups, tables
 
 DIM = 4
 MEGABYTE = 1 << 20
@@ -140,8 +140,8 @@ def test_a_plan_is_stale_after_another_changed_the_table(gpu):
     [
         ({"max_bytes": 0}, "max_bytes"),
         ({"min_buckets": 3}, "power of two"),
-        ({"num_slots": -1}, "num_slots"),
-        ({"num_slots": 1 << 40}, "num_slots"),
+        ({"rule": ("no_such_rule", ())}, "no_such_rule"),
+        ({"rule": ("adagrad", (0.5,))}, "learning_rate, epsilon, initial_accumulator_value"),
     ],
 )
 def test_a_config_that_makes_no_sense_is_an_error(gpu, options, message):
@@ -160,4 +160,76 @@ def test_wrong_calls_are_errors(gpu, cpu):
         for name, value in spoil.items():
             setattr(lookup.struct, name, value)
         with pytest.raises(core.CoreError, match=next(iter(spoil))):
+            gpu.run(lookup)
+
+
+# Hyperparameters in each rule's order, and what its slots begin with.
+RULES = {
+    "sgd": ((0.5,), ()),
+    "momentum": ((0.5, 0.9, 0), (0,)),
+    "adagrad": ((0.5, 0.25, 0.1), (0.1,)),
+    "adam": ((0.1, 0.9, 0.8, 1e-7, 0.9, 0.8), (0, 0)),
+}
+
+
+@pytest.mark.parametrize("dim", [3, 4, 40])
+@pytest.mark.parametrize("rule", RULES)
+def test_steps_on_rows_equal_those_on_an_array(gpu, cpu, rule, dim):
+    numbers, first = RULES[rule]
+    rng = np.random.default_rng(dim)
+    keys = rng.choice(10**6, 30, replace=False)
+    table = tables.GpuTable(gpu, dim, max_bytes=MEGABYTE, rule=(rule, numbers))
+    values = gpu.run(table.find_or_insert(upload(gpu, keys)))[0].numpy().view(np.float32)
+    array = cpu.upload(values)
+    slots = cpu.upload(np.stack([np.full(values.shape, x, np.float32) for x in (*first, 0)]))
+    slots = slots.part(0, (len(first), *values.shape))
+    for _ in range(3):
+        # Of some rows in any order, and of keys without rows, which get none.
+        rows = rng.choice(30, 12, replace=False)
+        grads = rng.standard_normal((14, dim)).astype(np.float32)
+        asked = upload(gpu, [*keys[rows], -5, -6])
+        gpu.run(table.apply(asked, gpu.upload(grads), (rule, numbers)))
+        gradient = (cpu.upload(rows), cpu.upload(grads[:12]))
+        cpu.run(lookups.sparse_apply(array, slots, gradient, (rule, numbers)))
+    got = gpu.run(table.find(upload(gpu, keys)))[0].numpy().view(np.float32)
+    np.testing.assert_allclose(got, array.numpy(), rtol=1e-5, atol=1e-6)
+    assert not np.allclose(got, values)
+    assert list(erase(gpu, table, [-5, -6])) == [False, False]
+
+
+def test_a_rule_with_a_number_a_row_is_what_it_is_by_hand(gpu):
+    rule = ("row_wise_adagrad", (0.5, 0.25, 3.5))
+    table = tables.GpuTable(gpu, 2, max_bytes=MEGABYTE, rule=rule)
+    keys = upload(gpu, [9])
+    value = gpu.run(table.find_or_insert(keys))[0].numpy().view(np.float32)
+    gpu.run(table.apply(keys, gpu.upload(np.array([[3, 4]], np.float32)), rule))
+    got = gpu.run(table.find(keys))[0].numpy().view(np.float32)
+    # The accumulator becomes 3.5 + 12.5, whose root is 4.
+    np.testing.assert_allclose(got, value - 0.5 * np.array([[3, 4]]) / 4.25, rtol=1e-5)
+
+
+def test_a_step_waits_for_nothing(gpu):
+    rule = ("adagrad", (0.5, 0.25, 0.1))
+    table, keys = table_of(gpu, rule=rule), upload(gpu, np.arange(30))
+    gpu.run(table.find_or_insert(keys))
+    grads = gpu.upload(np.ones((30, DIM), np.float32))
+    before = gpu.counters()
+    gpu.run(table.apply(keys, grads, rule))
+    assert (gpu.counters() - before)["waits"] == 0
+    gpu.wait()
+    assert (gpu.counters() - before)["launches"] == 2  # the search, and the step
+
+
+def test_wrong_steps_are_errors(gpu):
+    keys, grads = upload(gpu, [1, 2]), gpu.upload(np.ones((2, DIM), np.float32))
+    adagrad = ("adagrad", (0.5, 0.25, 0.1))
+    table = table_of(gpu, rule=adagrad)
+    gpu.run(table.find_or_insert(keys))
+    for lookup, message in (
+        (table.apply(keys, grads, ("momentum", (0.5, 0.9, 0))), "no slot step/momentum"),
+        (table.apply(keys, grads, ("adagrad", (0.5,))), "learning_rate, epsilon"),
+        (table.apply(keys, gpu.upload(np.ones(7, np.float32)), adagrad), "grads must have 2 x 4"),
+        (table_of(gpu).apply(keys, grads, adagrad), "no slot step/accumulator"),
+    ):
+        with pytest.raises(core.CoreError, match=message):
             gpu.run(lookup)

@@ -133,11 +133,12 @@ struct FeSparseApply {
 struct FeGpuTable;
 struct FeGpuTableConfig {
   int64_t dim;
-  int64_t num_slots;                 // of `dim` numbers each, behind the value
   int64_t max_bytes, min_buckets;    // of 64 rows each, a power of two
   double initial_low, initial_high;  // between which first values are uniform
   int32_t dtype;
-  int32_t eviction;  // none, LRU, LFU
+  int32_t eviction;         // none, LRU, LFU
+  const char* rule;         // whose slots rows have, as table_apply asks for; or null
+  FeArray hyperparameters;  // of the rule, as those of FeSparseApply
 };
 struct FeGpuTableSizes {
   int64_t num_buckets, memory_bytes;
@@ -150,6 +151,16 @@ struct FeTableKeys {
   FeGpuTable* table;
   FeArray keys;  // [n] int64, distinct
   int64_t step;  // the version of rows that are inserted or found by table_find_or_insert
+};
+
+// table_apply: one step of a rule on the rows of the keys, in place; a key without a row is left
+// out. No output.
+struct FeTableApply {
+  FeGpuTable* table;
+  FeArray keys;             // [n] int64, distinct
+  FeArray grads;            // [n, dim]
+  const char* rule;         // a name of core/optimizer/rules.h
+  FeArray hyperparameters;  // float64 in host memory, in the rule's order
 };
 
 // Since the machine was opened. 0 on a CPU.
@@ -181,8 +192,8 @@ FE_API const char* FeCopy(FeMachine* machine, void* to, const void* from, int64_
 
 // `lookup` is copied, gather, prune_and_fill, unique, partition, post_lookup, post_lookup_grad,
 // group_lookup, group_lookup_grad, table_group_lookup, group_lookup_apply, sparse_apply,
-// table_find, table_find_or_insert or table_erase. A plan must be dropped before its machine is
-// closed.
+// table_find, table_find_or_insert, table_erase or table_apply. A plan must be dropped before its
+// machine is closed.
 FE_API const char* FePlan(FeMachine* machine, const char* lookup, const void* in,
                           FePlanned** planned);
 FE_API void FeDrop(FePlanned* planned);

@@ -2,10 +2,13 @@
 
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tf_ops/c_api/arrays.h"
 #include "tf_ops/c_api/plans.h"
 #include "tf_ops/core/base/cuda/device_buffer.h"
+#include "tf_ops/core/optimizer/apply.cu.h"
 #include "tf_ops/core/table/gpu/gpu_table.h"
 
 struct FeGpuTable {
@@ -16,7 +19,8 @@ namespace fused_embedding {
 namespace c_api {
 namespace {
 
-constexpr int64_t kMaxSlots = 8;
+// The optimizer's name: its slots are step/accumulator and so on.
+constexpr char kSlotPrefix[] = "step";
 
 // The keys of a call on one table.
 struct KeysOfTable {
@@ -30,17 +34,43 @@ struct KeysOfTable {
   int64_t value_bytes() const { return table->config().layout.value_bytes(); }
 };
 
-Status ToKeys(const FeMachine& machine, const FeTableKeys& in, KeysOfTable* keys) {
+Status ToKeys(const FeMachine& machine, FeGpuTable* table, const FeArray& in, KeysOfTable* keys) {
   if (machine.gpu() == nullptr) {
     return MakeStatus(StatusCode::kUnimplemented,
                       "a GPU has the table; a CPU has table_group_lookup");
   }
-  if (in.table == nullptr) return InvalidArgument("table must not be null");
-  FE_RETURN_IF_ERROR(ToSpan("keys", in.keys, &keys->keys));
-  keys->table = in.table->table.get();
+  if (table == nullptr) return InvalidArgument("table must not be null");
+  FE_RETURN_IF_ERROR(ToSpan("keys", in, &keys->keys));
+  keys->table = table->table.get();
   keys->end = keys->keys.size;
-  keys->step = in.step;
   keys->gpu = machine.gpu();
+  return Status();
+}
+Status ToKeys(const FeMachine& machine, const FeTableKeys& in, KeysOfTable* keys) {
+  keys->step = in.step;
+  return ToKeys(machine, in.table, in.keys, keys);
+}
+
+// A rule with its hyperparameters.
+struct Step {
+  RuleInfo rule;
+  std::vector<double> hyperparameters;
+};
+
+Status ToStep(const char* rule, const FeArray& hyperparameters, Step* step) {
+  Span<const double> numbers;
+  FE_RETURN_IF_ERROR(FindRule(rule == nullptr ? "" : rule, &step->rule));
+  FE_RETURN_IF_ERROR(ToSpan("hyperparameters", hyperparameters, &numbers));
+  step->hyperparameters.assign(numbers.begin(), numbers.end());
+  return CheckHyperparameters(step->rule, AsSpan(std::as_const(step->hyperparameters)));
+}
+
+Status ToSlots(const FeGpuTableConfig& in, std::vector<Slot>* slots) {
+  if (in.rule == nullptr) return Status();
+  Step step;
+  FE_RETURN_IF_ERROR(ToStep(in.rule, in.hyperparameters, &step));
+  *slots = step.rule.Slots(in.dim, AsSpan(std::as_const(step.hyperparameters)));
+  for (Slot& slot : *slots) slot.name = std::string(kSlotPrefix) + "/" + slot.name;
   return Status();
 }
 
@@ -100,6 +130,28 @@ Status PlanTableErase(const FeMachine& machine, const FeTableKeys& in, FePlanned
   return Status();
 }
 
+Status PlanTableApply(const FeMachine& machine, const FeTableApply& in, FePlanned* planned) {
+  KeysOfTable keys;
+  FE_RETURN_IF_ERROR(ToKeys(machine, in.table, in.keys, &keys));
+  auto step = std::make_shared<Step>();
+  FE_RETURN_IF_ERROR(ToStep(in.rule, in.hyperparameters, step.get()));
+  const RowLayout& layout = keys.table->config().layout;
+  const char* grads = static_cast<const char*>(in.grads.data);
+  FE_RETURN_IF_ERROR(VisitType(static_cast<int32_t>(layout.value_type), [&](auto value) {
+    Span<const decltype(value)> span;
+    return ToSpan("grads", in.grads, keys.end, layout.dim, &span);
+  }));
+  planned->run = [keys, step, grads](const FeArray*) {
+    DeviceBuffer<int64_t> handles;
+    FE_RETURN_IF_ERROR(handles.Allocate(*keys.gpu, keys.keys.size));
+    FE_RETURN_IF_ERROR(FindInGpuTables(*keys.gpu, keys.view(), {handles.span()}));
+    const GpuApplyInput of_table = {keys.table, handles.span(), grads, kSlotPrefix};
+    return Apply(*keys.gpu, step->rule, AsSpan(std::as_const(step->hyperparameters)),
+                 {&of_table, 1});
+  };
+  return Status();
+}
+
 Status OpenGpuTable(const FeMachine& machine, const FeGpuTableConfig& in, FeGpuTable** opened) {
   if (machine.gpu() == nullptr) {
     return MakeStatus(StatusCode::kUnimplemented, "a table of this kind needs a GPU");
@@ -107,16 +159,11 @@ Status OpenGpuTable(const FeMachine& machine, const FeGpuTableConfig& in, FeGpuT
   if (in.eviction < 0 || in.eviction > static_cast<int32_t>(GpuEviction::kLfu)) {
     return InvalidArgument("eviction must be 0 to 2, got ", in.eviction);
   }
-  if (in.num_slots < 0 || in.num_slots > kMaxSlots) {
-    return InvalidArgument("num_slots must be 0 to ", kMaxSlots, ", got ", in.num_slots);
-  }
   GpuTableConfig config;
   FE_RETURN_IF_ERROR(VisitType(in.dtype, [](auto) { return Status(); }));
   config.layout.value_type = static_cast<ValueType>(in.dtype);  // in the same order
   config.layout.dim = in.dim;
-  for (int64_t k = 0; k < in.num_slots; ++k) {
-    config.layout.slots.push_back({"slot_" + std::to_string(k), in.dim, 0.0});
-  }
+  FE_RETURN_IF_ERROR(ToSlots(in, &config.layout.slots));
   config.initializer = {InitializerKind::kUniform, in.initial_low, in.initial_high, 0, {}};
   config.eviction = static_cast<GpuEviction>(in.eviction);
   config.max_bytes = in.max_bytes;

@@ -22,6 +22,7 @@ Status PlanGroupLookupApply(const FeMachine& machine, const FeGroupApply& in, Fe
 Status PlanTableFind(const FeMachine& machine, const FeTableKeys& in, FePlanned* planned);
 Status PlanTableFindOrInsert(const FeMachine& machine, const FeTableKeys& in, FePlanned* planned);
 Status PlanTableErase(const FeMachine& machine, const FeTableKeys& in, FePlanned* planned);
+Status PlanTableApply(const FeMachine& machine, const FeTableApply& in, FePlanned* planned);
 
 // For CloseGpuTable.
 Status OpenGpuTable(const FeMachine& machine, const FeGpuTableConfig& config, FeGpuTable** table);

@@ -173,6 +173,7 @@ constexpr Lookup kLookups[] = {
     {"table_find", PlanOf<FeTableKeys, PlanTableFind>},
     {"table_find_or_insert", PlanOf<FeTableKeys, PlanTableFindOrInsert>},
     {"table_erase", PlanOf<FeTableKeys, PlanTableErase>},
+    {"table_apply", PlanOf<FeTableApply, PlanTableApply>},
 };
 
 }  // namespace

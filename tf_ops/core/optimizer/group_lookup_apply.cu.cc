@@ -20,7 +20,7 @@ struct UpdateRowsBySums {
   static constexpr bool kTakesRows = false;
   using C = ComputeType<T>;
   template <int kWidth>
-  using Part = PartOfRow<kWidth, Rule, T>;
+  using Part = PartOfRow<kWidth, Rule, ArrayTable<T>>;
 
   ArrayTable<T> table;
   const int64_t* rows;  // [num_unique] row of each unique id
@@ -62,7 +62,7 @@ struct UpdateRowsBySums<Rule, T, true> {
 
   template <int kWidth>
   __device__ void Fetch(int64_t row, int64_t dim, int64_t offset, Part<kWidth>* part) const {
-    part->number = *NumberOfRow(table, row);
+    part->number = *table.number(row);
     if (offset < dim) {
       part->values = RowVector<T, kWidth>::LoadFrom(table.values + row * dim + offset);
     }

@@ -129,10 +129,12 @@ inline int NumLanes(int64_t vectors_per_row) {
   return lanes;
 }
 
-// kWidth values of a row, which one thread loads at once: 16 bytes, or a single value.
+// kWidth values of a row, which one thread loads at once: 16 or 8 bytes, or a single value.
 template <typename T, int kWidth>
 struct RowVector {
-  using Raw = std::conditional_t<int{sizeof(T)} * kWidth == 16, uint4, T>;
+  static constexpr int kBytes = int{sizeof(T)} * kWidth;
+  using Vector = std::conditional_t<kBytes == 16, uint4, uint2>;
+  using Raw = std::conditional_t<kWidth == 1, T, Vector>;
   static_assert(sizeof(Raw) == sizeof(T) * kWidth);
 
   Raw raw;
