@@ -103,14 +103,6 @@ __global__ void CollectFilledKernel(const GradColumn<T>* __restrict__ columns, i
   });
 }
 
-__global__ void ReadAtKernel(const int32_t* __restrict__ numbers,
-                             const int64_t* __restrict__ positions, int64_t size,
-                             int32_t* __restrict__ out) {
-  for (int64_t i = ThreadOfGrid(); i < size; i += NumThreadsOfGrid()) {
-    out[i] = numbers[positions[i]];
-  }
-}
-
 // A table, and where its results go.
 template <typename T>
 struct GradTable {
@@ -278,11 +270,7 @@ Status Number(const GpuExec& exec, GpuGroupGradPlan<T>* plan,
   FE_RETURN_IF_ERROR(NumberFirst<int64_t>(
       exec, {plan->ids.span(), plan->is_used.data(), {ends.data() + 1, num_ends - 1}},
       &plan->unique));
-  DeviceBuffer<int64_t> device_ends;
-  FE_RETURN_IF_ERROR(Upload<int64_t>(exec, AsSpan(ends), &device_ends));
-  FE_RETURN_IF_ERROR(device_numbers->Allocate(exec, num_ends));
-  return Launch(exec, num_ends, ReadAtKernel, plan->unique.numbers.data(), device_ends.data(),
-                num_ends, device_numbers->data());
+  return NumbersBefore(exec, plan->unique, AsSpan(std::as_const(ends)), device_numbers);
 }
 
 // Writes the unique ids and what SumPairs needs: the number of each position, and embeddings.

@@ -19,36 +19,17 @@
 
 #include "tf_ops/core/base/buffer.h"
 #include "tf_ops/core/lookup/group/group_column.h"
+#include "tf_ops/core/lookup/group/group_keys.h"
 #include "tf_ops/core/lookup/stages/unique.h"
 #include "tf_ops/core/table/embedding_table.h"
 
 namespace fused_embedding {
-
-template <typename T>
-struct GroupKeysInput {
-  Span<const GroupColumn<T>> columns;   // their ids are keys; their `table` is ignored
-  Span<const int64_t> table_of_column;  // [num_columns], each in [0, num_tables)
-  Span<const Span<int32_t>> positions;  // [num_columns] outputs, [nnz] each
-  int64_t num_tables = 0;
-};
 
 struct TableKeys {
   UniquePlan<int64_t> unique;
   Buffer<int32_t> counts;  // [num_unique] occurrences
 
   Span<const int64_t> keys() const { return {unique.unique_ids.span().data, unique.num_unique}; }
-};
-
-// Where the keys have what a column fills its empty rows with, as one number.
-struct DefaultPosition {
-  int32_t code = -1;  // the position; -1: no row is filled; -2 - position: filled rows are zero
-
-  static DefaultPosition Of(int32_t position, bool is_zero) {
-    return {is_zero ? -2 - position : position};
-  }
-  bool is_key() const { return code != -1; }
-  bool is_zero() const { return code < -1; }
-  int32_t position() const { return is_zero() ? -2 - code : code; }
 };
 
 struct GroupKeys {
@@ -61,14 +42,6 @@ struct GroupKeys {
 // pair.
 template <typename T>
 Status FindGroupKeys(const CpuExec& exec, const GroupKeysInput<T>& in, GroupKeys* keys);
-
-// Has a column of positions fill its empty rows.
-template <typename T>
-void SetDefaultPosition(DefaultPosition position, GroupColumn<T>* column) {
-  column->fill = position.is_key();
-  column->default_id = position.is_zero() ? -1 : position.position();
-  column->zero_id = position.is_zero() ? position.position() : 0;
-}
 
 // Converts a column of keys to a column of positions in the rows found, `table` [num_keys, dim].
 template <typename T>

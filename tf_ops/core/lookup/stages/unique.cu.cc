@@ -72,6 +72,14 @@ __global__ void ReadSlotsKernel(const bool* __restrict__ is_used, int64_t num_id
   }
 }
 
+__global__ void ReadAtKernel(const int32_t* __restrict__ numbers,
+                             const int64_t* __restrict__ positions, int64_t size,
+                             int32_t* __restrict__ out) {
+  for (int64_t i = ThreadOfGrid(); i < size; i += NumThreadsOfGrid()) {
+    out[i] = numbers[positions[i]];
+  }
+}
+
 template <typename Id, typename Index>
 struct UniqueOut {
   Index* unique_idx;  // [n]
@@ -123,6 +131,15 @@ Status NumberFirst(const GpuExec& exec, const IdsOfTables<Id>& in, GpuUniquePlan
   FE_RETURN_IF_ERROR(Launch(exec, num_ids + 1, ReadSlotsKernel, in.is_used, num_ids, slots,
                             plan->first.data(), is_first.data()));
   return ExclusiveSum<int32_t>(exec, is_first.span(), plan->numbers.span());
+}
+
+Status NumbersBefore(const GpuExec& exec, const GpuUniquePlan& plan, Span<const int64_t> positions,
+                     DeviceBuffer<int32_t>* numbers) {
+  DeviceBuffer<int64_t> device_positions;
+  FE_RETURN_IF_ERROR(Upload<int64_t>(exec, positions, &device_positions));
+  FE_RETURN_IF_ERROR(numbers->Allocate(exec, positions.size));
+  return Launch(exec, positions.size, ReadAtKernel, plan.numbers.data(), device_positions.data(),
+                positions.size, numbers->data());
 }
 
 template <typename Id, typename Index>

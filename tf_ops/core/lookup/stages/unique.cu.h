@@ -29,6 +29,11 @@ constexpr uint32_t kNoPosition = ~0u;
 template <typename Id>
 Status NumberFirst(const GpuExec& exec, const IdsOfTables<Id>& in, GpuUniquePlan* plan);
 
+// Reads, after NumberFirst, how many numbers there are before each of `positions`, which are in
+// host memory and at most n. Does not wait.
+Status NumbersBefore(const GpuExec& exec, const GpuUniquePlan& plan, Span<const int64_t> positions,
+                     DeviceBuffer<int32_t>* numbers);
+
 }  // namespace fused_embedding
 
 #endif  // FUSED_EMBEDDING_CORE_LOOKUP_STAGES_UNIQUE_CU_H_
