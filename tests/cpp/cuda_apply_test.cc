@@ -1,10 +1,9 @@
 // A step on rows of a table in a GPU's memory is the CPU's, for each rule and type.
 
-#include "tf_ops/core/optimizer/apply.cu.h"
-
 #include <algorithm>
 
 #include "tests/cpp/cuda_gpu_table_testing.h"
+#include "tf_ops/core/optimizer/apply.cu.h"
 
 #ifdef FE_CUDA_EMULATION  // nvcc refuses the vectors of the CPU's index
 #include "tf_ops/core/optimizer/apply.h"
