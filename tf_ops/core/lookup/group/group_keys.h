@@ -22,7 +22,7 @@ struct GroupKeysInput {
 struct DefaultPosition {
   int32_t code = -1;  // the position; -1: no row is filled; -2 - position: filled rows are zero
 
-  static DefaultPosition Of(int32_t position, bool is_zero) {
+  FE_HOST_DEVICE static DefaultPosition Of(int32_t position, bool is_zero) {
     return {is_zero ? -2 - position : position};
   }
   bool is_key() const { return code != -1; }
