@@ -1,7 +1,11 @@
 """What every test shares: hypothesis profiles, the choice of cases, and devices."""
 
+from collections.abc import Iterator
+
 import hypothesis
+import pytest
 import tensorflow as tf
+from tensorflow.python.eager.context import global_seed
 
 from case_choice import device, pytest_addoption, pytest_collection_modifyitems
 
@@ -11,6 +15,14 @@ __all__ = ["device", "pytest_addoption", "pytest_collection_modifyitems"]
 hypothesis.settings.register_profile("fast", max_examples=25, deadline=None, derandomize=True)
 hypothesis.settings.register_profile("thorough", max_examples=2000, deadline=None, print_blob=True)
 hypothesis.settings.load_profile("fast")
+
+
+@pytest.fixture(autouse=True)
+def seedless() -> Iterator[None]:
+    """Takes back what a test left by tf.random.set_seed, which first values of tables depend on."""
+    yield
+    if global_seed() is not None:
+        tf.random.set_seed(None)
 
 
 def pytest_report_header() -> str:
