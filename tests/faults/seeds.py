@@ -70,8 +70,8 @@ PYTHON = (
     ),
     Fault(
         "compat",
-        "parts = params if isinstance(params, list | tuple) else []",
-        "parts = params if isinstance(params, tuple) else []",
+        'stock_signatures.is_composed(params) or kwargs.get("blocknums") is not None',
+        "stock_signatures.is_composed(params)",
     ),
     Fault("demo", "if self._folder is not None:", "if self._folder is None:"),
 )

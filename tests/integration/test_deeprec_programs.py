@@ -242,6 +242,19 @@ def test_stock_columns_still_work_while_installed():
     assert ops[0] == ops[1]
 
 
+@pytest.mark.parametrize("as_list", [list, tuple])
+def test_a_list_of_all_partitions_is_the_table(as_list):
+    keys = tf.constant([7, 0, 6, 2**40], tf.int64)
+    with fe.compat.install():
+        parts = tf1.fixed_size_partitioner(4)
+        initializer = tf1.random_uniform_initializer()
+        table = tf1.get_embedding_variable("parts", 3, initializer=initializer, partitioner=parts)
+        want = tf1.nn.embedding_lookup(table, keys)
+        got = tf1.nn.embedding_lookup(as_list(table), keys)
+    assert len(np.unique(want, axis=0)) == 4
+    np.testing.assert_array_equal(got, want)
+
+
 def test_lookups_of_tf_nn_take_tables_while_installed():
     with tf.Graph().as_default(), tf1.Session() as session, fe.compat.install():
         table = tf1.get_embedding_variable("table", 2, initializer=tf1.ones_initializer())
