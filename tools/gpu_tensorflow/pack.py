@@ -97,7 +97,7 @@ STUBS = {
     "nvrtc": "libnvrtc.so.12",
 }
 FATBIN = struct.pack("<I", 0xBA55ED50)
-ELF, SM_90 = 2, 90
+PTX, ELF, SM_90 = 1, 2, 90
 
 
 def main() -> None:
@@ -147,6 +147,8 @@ def copy_packages(site: pathlib.Path) -> None:
 def clear_code_of_other_gpus(path: pathlib.Path) -> None:
     """Zeroes the images of a library's fatbins that are not machine code for sm_90.
 
+    Where there is none, as for TensorFlow's kernels of `tf.add` and the like, PTX for it stays.
+
     A fatbin is magic, version, header size and size; then entries, each with kind, header size,
     size of the image, and at byte 28 the architecture.
     """
@@ -156,12 +158,15 @@ def clear_code_of_other_gpus(path: pathlib.Path) -> None:
             version, header, size = struct.unpack_from("<HHQ", data, found + 4)
             is_fatbin = version == 1 and header == 16
             entry, end = found + header, found + header + size if is_fatbin else found + 4
+            images: dict[tuple[int, int], tuple[int, int]] = {}  # kind, architecture: place, size
             while is_fatbin and entry < end:
                 kind, _, entry_header, image = struct.unpack_from("<HHIQ", data, entry)
                 (architecture,) = struct.unpack_from("<I", data, entry + 28)
-                if (kind, architecture) != (ELF, SM_90):
-                    data[entry + entry_header : entry + entry_header + image] = bytes(image)
+                images[kind, architecture] = entry + entry_header, image
                 entry += entry_header + image
+            kept = (ELF, SM_90) if (ELF, SM_90) in images else (PTX, SM_90)
+            for place, size in (images[key] for key in images if key != kept):
+                data[place : place + size] = bytes(size)
             found = data.find(FATBIN, end)
 
 
@@ -213,7 +218,7 @@ def write_cuda(folder: pathlib.Path, wheels: pathlib.Path, names: list[str]) -> 
 
 def stub(name: str) -> str:
     """A function that fails, but for those that tell a version, and text of an error."""
-    if name.endswith(("String", "GetErrorName", "GetStatusName")):
+    if name.endswith(("String", "GetErrorName", "GetStatusName", "ncclGetLastError")):
         return f'const char* {name}(void) {{ return "a stub of {name}"; }}'
     if name == "cudnnGetVersion":
         return "unsigned long cudnnGetVersion(void) { return 90300; }"
