@@ -35,17 +35,20 @@ class Bench:
         self.gpu.time_steps(asked, all_outputs, timing.WARM_UP_STEPS)
         run_us = self.gpu.time_runs(asked, all_outputs, self.samples, self.plug)
         step_us, host_us = self.gpu.time_steps(asked, all_outputs, self.samples)
-        copy_us = num_bytes / self.copy_gb_per_s / 1e3  # what a copy takes that moves as many
         return {
             "run": timing.summary(run_us),
             "step": timing.summary(step_us),
             "end_to_end": timing.summary(host_us),
             "bytes": num_bytes,
-            "run_share_of_copy": round(copy_us / float(np.median(run_us)), 3),
-            "step_share_of_copy": round(copy_us / float(np.median(step_us)), 3),
+            "run_share_of_copy": self.share_of_copy(num_bytes, run_us),
+            "step_share_of_copy": self.share_of_copy(num_bytes, step_us),
             **self.counts(asked[0], outputs),
             "kernels": profile.kernels(self.gpu, asked, outputs),
         }
+
+    def share_of_copy(self, num_bytes: int, micros: np.ndarray) -> float:
+        """What a copy takes that moves as many bytes, over the median of these times."""
+        return round(num_bytes / self.copy_gb_per_s / 1e3 / float(np.median(micros)), 3)
 
     def counts(self, lookup: Lookup, outputs: list[Array]) -> dict[str, int]:
         """Launches, waits and allocations of one plan with its run."""

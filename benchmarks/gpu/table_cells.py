@@ -13,6 +13,7 @@ from benchmarks.gpu.core import Array, Machine
 from benchmarks.harness import timing, workloads
 
 KEY_BYTES, FLOAT_BYTES = 8, 4
+ENTRY_BYTES = 25  # beside the row: kEntryBytes of gpu_table.h
 LOADS = (0.5, 1.0)
 NUM_INSERTS = 12  # batches of which half are new keys, each measured once
 WARM_UP_INSERTS = 3
@@ -77,7 +78,7 @@ class Filled:
     def __init__(self, gpu: Machine, size: TableSize, load: float):
         self.gpu, self.size, self.step, self.num_keys = gpu, size, 0, 0
         self.out = [_output(gpu, size)]
-        bytes_of_all = size.num_entries * (25 + size.dim * FLOAT_BYTES)
+        bytes_of_all = size.num_entries * (ENTRY_BYTES + size.dim * FLOAT_BYTES)
         self.table = tables.GpuTable(
             gpu,
             size.dim,
@@ -141,12 +142,11 @@ class Filled:
     def _entry(self, bench: measure.Bench, times: tuple[np.ndarray, np.ndarray]) -> dict:
         """Of plans with their runs: a run needs a plan of its own."""
         num_bytes, (step_us, host_us) = _bytes(self.size), times
-        copy_us = num_bytes / bench.copy_gb_per_s / 1e3
         return {
             "step": timing.summary(step_us),
             "end_to_end": timing.summary(host_us),
             "bytes": num_bytes,
-            "step_share_of_copy": round(copy_us / float(np.median(step_us)), 3),
+            "step_share_of_copy": bench.share_of_copy(num_bytes, step_us),
             "mkeys_per_s": self._keys_per_us(float(np.median(step_us))),
         }
 

@@ -2,11 +2,11 @@
 
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "tf_ops/c_api/arrays.h"
 #include "tf_ops/c_api/plans.h"
+#include "tf_ops/c_api/rule_input.h"
 #include "tf_ops/core/base/cuda/device_buffer.h"
 #include "tf_ops/core/optimizer/apply.cu.h"
 #include "tf_ops/core/table/gpu/gpu_table.h"
@@ -51,25 +51,11 @@ Status ToKeys(const FeMachine& machine, const FeTableKeys& in, KeysOfTable* keys
   return ToKeys(machine, in.table, in.keys, keys);
 }
 
-// A rule with its hyperparameters.
-struct Step {
-  RuleInfo rule;
-  std::vector<double> hyperparameters;
-};
-
-Status ToStep(const char* rule, const FeArray& hyperparameters, Step* step) {
-  Span<const double> numbers;
-  FE_RETURN_IF_ERROR(FindRule(rule == nullptr ? "" : rule, &step->rule));
-  FE_RETURN_IF_ERROR(ToSpan("hyperparameters", hyperparameters, &numbers));
-  step->hyperparameters.assign(numbers.begin(), numbers.end());
-  return CheckHyperparameters(step->rule, AsSpan(std::as_const(step->hyperparameters)));
-}
-
 Status ToSlots(const FeGpuTableConfig& in, std::vector<Slot>* slots) {
   if (in.rule == nullptr) return Status();
-  Step step;
-  FE_RETURN_IF_ERROR(ToStep(in.rule, in.hyperparameters, &step));
-  *slots = step.rule.Slots(in.dim, AsSpan(std::as_const(step.hyperparameters)));
+  RuleInput step;
+  FE_RETURN_IF_ERROR(ToRule(in.rule, in.hyperparameters, &step));
+  *slots = step.rule.Slots(in.dim, step.numbers());
   for (Slot& slot : *slots) slot.name = std::string(kSlotPrefix) + "/" + slot.name;
   return Status();
 }
@@ -133,8 +119,8 @@ Status PlanTableErase(const FeMachine& machine, const FeTableKeys& in, FePlanned
 Status PlanTableApply(const FeMachine& machine, const FeTableApply& in, FePlanned* planned) {
   KeysOfTable keys;
   FE_RETURN_IF_ERROR(ToKeys(machine, in.table, in.keys, &keys));
-  auto step = std::make_shared<Step>();
-  FE_RETURN_IF_ERROR(ToStep(in.rule, in.hyperparameters, step.get()));
+  auto step = std::make_shared<RuleInput>();
+  FE_RETURN_IF_ERROR(ToRule(in.rule, in.hyperparameters, step.get()));
   const RowLayout& layout = keys.table->config().layout;
   const char* grads = static_cast<const char*>(in.grads.data);
   FE_RETURN_IF_ERROR(VisitType(static_cast<int32_t>(layout.value_type), [&](auto value) {
@@ -146,8 +132,7 @@ Status PlanTableApply(const FeMachine& machine, const FeTableApply& in, FePlanne
     FE_RETURN_IF_ERROR(handles.Allocate(*keys.gpu, keys.keys.size));
     FE_RETURN_IF_ERROR(FindInGpuTables(*keys.gpu, keys.view(), {handles.span()}));
     const GpuApplyInput of_table = {keys.table, handles.span(), grads, kSlotPrefix};
-    return Apply(*keys.gpu, step->rule, AsSpan(std::as_const(step->hyperparameters)),
-                 {&of_table, 1});
+    return Apply(*keys.gpu, step->rule, step->numbers(), {&of_table, 1});
   };
   return Status();
 }

@@ -5,6 +5,7 @@
 
 #include "tf_ops/c_api/group_input.h"
 #include "tf_ops/c_api/plans.h"
+#include "tf_ops/c_api/rule_input.h"
 #include "tf_ops/core/base/buffer.h"
 #include "tf_ops/core/optimizer/group_lookup_apply.cu.h"
 #include "tf_ops/core/optimizer/row_wise_adagrad.h"
@@ -13,26 +14,12 @@ namespace fused_embedding::c_api {
 namespace {
 
 template <typename T>
-struct Step {
+struct Step : RuleInput {
   ValueType type;  // T
   GroupInput<T> input;
-  RuleInfo rule;
-  std::vector<double> hyperparameters;
   std::vector<ArrayTable<T>> tables;
   std::vector<int64_t> table_rows;  // of each
-
-  Span<const double> numbers() const { return AsSpan(hyperparameters); }
 };
-
-template <typename T>
-Status ToRule(const FeGroupApply& in, Step<T>* step) {
-  Span<const double> numbers;
-  FE_RETURN_IF_ERROR(FindRule(in.rule == nullptr ? "" : in.rule, &step->rule));
-  FE_RETURN_IF_ERROR(ToSpan("hyperparameters", in.hyperparameters, &numbers));
-  FE_RETURN_IF_ERROR(CheckHyperparameters(step->rule, numbers));
-  step->hyperparameters.assign(numbers.begin(), numbers.end());
-  return Status();
-}
 
 // A table is what its columns look up.
 template <typename T>
@@ -186,7 +173,7 @@ Status PlanStep(const FeMachine& machine, const FeGroupApply& in, FePlanned* pla
   step->type = static_cast<ValueType>(in.group.dtype);  // in the same order
   FE_RETURN_IF_ERROR(ToColumns(in.group, &step->input));
   FE_RETURN_IF_ERROR(ToGradients(in.group, &step->input));
-  FE_RETURN_IF_ERROR(ToRule(in, step.get()));
+  FE_RETURN_IF_ERROR(ToRule(in.rule, in.hyperparameters, step.get()));
   FE_RETURN_IF_ERROR(ToTables(in.group, step.get()));
   FE_RETURN_IF_ERROR(ToSlots(in, step.get()));
   return machine.gpu() ? PlanOnGpu<T>(*machine.gpu(), step, in.is_fused != 0, planned)

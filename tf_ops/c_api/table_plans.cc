@@ -7,6 +7,7 @@
 
 #include "tf_ops/c_api/group_input.h"
 #include "tf_ops/c_api/plans.h"
+#include "tf_ops/c_api/rule_input.h"
 #include "tf_ops/core/base/buffer.h"
 #include "tf_ops/core/lookup/group/group_lookup.h"
 #include "tf_ops/core/lookup/group/table_group_lookup.h"
@@ -115,9 +116,8 @@ Status LookUp(const CpuExec& cpu, const TableGroup<T>& group, const FeArray* out
 }
 
 // What a step gets, and the hyperparameters that it refers to.
-struct Update {
+struct Update : RuleInput {
   SparseApplyInput in;
-  std::vector<double> hyperparameters;
 };
 
 template <typename T>
@@ -125,17 +125,15 @@ Status ToUpdate(const FeSparseApply& in, Update* update) {
   Span<T> table, slots;
   Span<const int64_t> indices;
   Span<const T> grads;
-  Span<const double> numbers;
-  RuleInfo& rule = update->in.rule;
-  FE_RETURN_IF_ERROR(FindRule(in.rule == nullptr ? "" : in.rule, &rule));
+  const RuleInfo& rule = update->rule;
+  FE_RETURN_IF_ERROR(ToRule(in.rule, in.hyperparameters, update));
   FE_RETURN_IF_ERROR(CheckRuleForArrays(rule));
-  FE_RETURN_IF_ERROR(ToSpan("hyperparameters", in.hyperparameters, &numbers));
   FE_RETURN_IF_ERROR(ToSpan("table", in.table, in.num_rows, in.dim, &table));
   FE_RETURN_IF_ERROR(ToSpan("slots", in.slots, rule.num_slots, table.size, &slots));
   FE_RETURN_IF_ERROR(ToSpan("indices", in.indices, &indices));
   FE_RETURN_IF_ERROR(ToSpan("grads", in.grads, indices.size, in.dim, &grads));
-  update->hyperparameters.assign(numbers.begin(), numbers.end());
-  update->in.hyperparameters = AsSpan(std::as_const(update->hyperparameters));
+  update->in.rule = rule;
+  update->in.hyperparameters = update->numbers();
   SparseUpdate of_table;
   of_table.type = static_cast<ValueType>(in.dtype);  // in the same order
   of_table.num_rows = in.num_rows;

@@ -54,19 +54,20 @@ Status FindSlots(const RuleInfo& rule, Span<const double> hyperparameters, const
   return Status();
 }
 
-// The step on the tables of one value type.
+// The step on the tables of one value type. `offsets`: of each input.
 template <typename T>
 Status ApplyToType(const GpuExec& exec, const RuleInfo& rule, Span<const double> hyperparameters,
-                   ValueType type, Span<const GpuApplyInput> inputs) {
+                   ValueType type, Span<const GpuApplyInput> inputs,
+                   const std::vector<SlotOffsets>& offsets) {
   std::vector<GpuTableView> views;
   std::vector<RowsUpdate<RowsByHandle<T>>> updates;
-  for (const GpuApplyInput& in : inputs) {
+  for (int64_t i = 0; i < inputs.size; ++i) {
+    const GpuApplyInput& in = inputs[i];
     const RowLayout& layout = in.table->config().layout;
     if (layout.value_type != type) continue;
     RowsUpdate<RowsByHandle<T>> update;
-    SlotOffsets offsets = {};
-    FE_RETURN_IF_ERROR(FindSlots(rule, hyperparameters, in, &offsets));
-    std::copy(offsets.begin(), offsets.end(), update.table.slot_offsets);
+    const SlotOffsets& of_table = offsets[static_cast<size_t>(i)];
+    std::copy(of_table.begin(), of_table.end(), update.table.slot_offsets);
     update.table.dim = layout.dim;
     update.rows = in.handles.data;
     update.grads = reinterpret_cast<const T*>(in.grads);
@@ -86,14 +87,15 @@ Status ApplyToType(const GpuExec& exec, const RuleInfo& rule, Span<const double>
 Status Apply(const GpuExec& exec, const RuleInfo& rule, Span<const double> hyperparameters,
              Span<const GpuApplyInput> inputs) {
   FE_RETURN_IF_ERROR(CheckHyperparameters(rule, hyperparameters));
-  for (const GpuApplyInput& in : inputs) {
-    SlotOffsets offsets = {};
-    FE_RETURN_IF_ERROR(FindSlots(rule, hyperparameters, in, &offsets));
+  std::vector<SlotOffsets> offsets(static_cast<size_t>(inputs.size));
+  for (size_t i = 0; i < offsets.size(); ++i) {
+    FE_RETURN_IF_ERROR(
+        FindSlots(rule, hyperparameters, inputs[static_cast<int64_t>(i)], &offsets[i]));
   }
   int type = 0;
-#define FE_APPLY(T)   \
-  FE_RETURN_IF_ERROR( \
-      (ApplyToType<T>(exec, rule, hyperparameters, static_cast<ValueType>(type++), inputs)));
+#define FE_APPLY(T)                                                                               \
+  FE_RETURN_IF_ERROR((ApplyToType<T>(exec, rule, hyperparameters, static_cast<ValueType>(type++), \
+                                     inputs, offsets)));
   FE_FOR_EACH_VALUE_TYPE(FE_APPLY)
 #undef FE_APPLY
   return Status();

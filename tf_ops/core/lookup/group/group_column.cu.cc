@@ -1,6 +1,8 @@
 #include "tf_ops/core/lookup/group/group_column.cu.h"
 
+#include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "tf_ops/core/base/cuda/algorithm.h"
@@ -111,6 +113,14 @@ Status CheckReport(const GpuExec& exec, const GroupColumn<T>& column, const Colu
 }
 
 }  // namespace
+
+std::vector<int64_t> ColumnsByTable(Span<const int64_t> table_of_column) {
+  std::vector<int64_t> order(static_cast<size_t>(table_of_column.size));
+  std::iota(order.begin(), order.end(), int64_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return table_of_column[a] < table_of_column[b]; });
+  return order;
+}
 
 template <typename T>
 Status LayOutColumns(Span<const GroupColumn<T>> columns, LaidOutColumns<T>* laid_out) {

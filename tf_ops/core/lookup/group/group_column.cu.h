@@ -60,6 +60,9 @@ struct LaidOutColumns {
   int64_t num_pair_blocks = 0, num_row_blocks = 0;
 };
 
+// The columns of one table after those of another, in their order: numbers of columns.
+std::vector<int64_t> ColumnsByTable(Span<const int64_t> table_of_column);
+
 // Lays columns whose sizes were checked end to end.
 template <typename T>
 Status LayOutColumns(Span<const GroupColumn<T>> columns, LaidOutColumns<T>* laid_out);

@@ -1,7 +1,6 @@
 #include "tf_ops/core/lookup/group/group_keys.cu.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "tf_ops/core/base/cuda/launch.cu.h"
@@ -111,11 +110,7 @@ struct Layout {
   int64_t num_positions = 0;
 
   Status LayOut(const GroupKeysInput<T>& in) {
-    order.resize(static_cast<size_t>(in.columns.size));
-    std::iota(order.begin(), order.end(), int64_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-      return in.table_of_column[a] < in.table_of_column[b];
-    });
+    order = ColumnsByTable(in.table_of_column);
     std::vector<GroupColumn<T>> by_table;
     for (const int64_t c : order) by_table.push_back(in.columns[c]);
     FE_RETURN_IF_ERROR(LayOutColumns<T>(AsSpan(std::as_const(by_table)), &laid_out));

@@ -1,7 +1,6 @@
 #include "tf_ops/core/lookup/group/group_lookup_grad.cu.h"
 
-#include <algorithm>
-#include <numeric>
+#include <utility>
 
 #include "tf_ops/core/base/cuda/launch.cu.h"
 #include "tf_ops/core/lookup/group/group_column.cu.h"
@@ -179,11 +178,7 @@ template <typename T>
 Status LayOut(const GroupGradInput<T>& in, LaidOutColumns<T>* laid_out,
               std::vector<GradColumn<T>>* columns, int64_t* num_clip_blocks,
               GpuGroupGradPlan<T>* plan) {
-  std::vector<int64_t> order(static_cast<size_t>(in.columns.size));
-  std::iota(order.begin(), order.end(), int64_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-    return in.table_of_column[a] < in.table_of_column[b];
-  });
+  const std::vector<int64_t> order = ColumnsByTable(in.table_of_column);
   std::vector<GroupColumn<T>> by_table;
   for (const int64_t c : order) by_table.push_back(in.columns[c]);
   FE_RETURN_IF_ERROR(LayOutColumns<T>(AsSpan(by_table), laid_out));
