@@ -98,6 +98,7 @@ def _size_cells(
     forward: dict = bench.forward(uniform)
     _check_forward(bench.gpu, uniform)
     forward["peers"] = _forward_peers(torch, uniform)
+    in_tables = {"table_forward": bench.table_forward(uniform)} if size.in_tables else {}
     half = inputs.Batches(bench.gpu, size, table, half=True)
     backward: dict = bench.backward(half)
     backward["peers"] = _peers(torch.backward if torch else None, half)
@@ -111,6 +112,7 @@ def _size_cells(
         "backward_row_wise_adagrad_by_memory": bench.backward_row_wise_adagrad(
             step, is_fused=False
         ),
+        **in_tables,
     }
 
 

@@ -17,6 +17,8 @@ class Size:
 
     Attributes:
         ids_per_row: The same for each row; rows are in order.
+        in_tables: Whether the forward pass in tables by key is measured too. Their rows are copied
+            through the memory of the host.
     """
 
     num_tables: int
@@ -24,6 +26,7 @@ class Size:
     batch_size: int
     ids_per_row: int
     dim: int
+    in_tables: bool = False
 
     @property
     def num_ids(self) -> int:
@@ -38,14 +41,14 @@ class Size:
 
 SIZES = {
     "criteo_d128": Size(26, 1_000_000, 65_536, 1, 128),
-    "criteo_d16": Size(26, 1_000_000, 65_536, 1, 16),
+    "criteo_d16": Size(26, 1_000_000, 65_536, 1, 16, in_tables=True),
     "bags_d128": Size(32, 1_000_000, 512, 20, 128),
 }
 NUM_KEYS = 1 << 20
 # Says whether the driver works, nothing about speed.
 TINY_SIZES = {
     "criteo_d128": Size(3, 50, 16, 1, 8),
-    "criteo_d16": Size(3, 50, 16, 1, 4),
+    "criteo_d16": Size(3, 50, 16, 1, 4, in_tables=True),
     "bags_d128": Size(2, 50, 4, 3, 8),
 }
 TINY_NUM_KEYS = 200

@@ -65,12 +65,24 @@ class Bench:
 
         bytes = ids (8 + 4 dim) + rows 4 dim; row ids of the plan's check are not counted.
         """
-        size = batches.size
-        row_bytes = size.dim * FLOAT_BYTES
-        num_bytes = size.num_ids * (ID_BYTES + row_bytes)
-        num_bytes += size.num_tables * size.batch_size * row_bytes
         asked = [lookups.group_lookup(columns) for columns in batches.columns]
-        return self.entry(asked, batches.outputs(), num_bytes)
+        return self.entry(asked, batches.outputs(), _bytes_of_forward(batches.size))
+
+    def table_forward(self, batches: inputs.Batches) -> Entry:
+        """The same in tables by key, which insert nothing: from ids to combined rows.
+
+        One batch, since its plan makes the tables. The run has the plan's part of `forward`, and
+        waits once. The bytes are those of `forward`: what keys and buckets take is not counted.
+        """
+        asked, outputs = [lookups.table_group_lookup(batches.columns[0])], [batches.outputs()]
+        run_us = self.gpu.time_runs(asked, outputs, self.samples, None)
+        num_bytes = _bytes_of_forward(batches.size)
+        return {
+            "run": timing.summary(run_us),
+            "bytes": num_bytes,
+            "run_share_of_copy": self.share_of_copy(num_bytes, run_us),
+            "kernels": profile.kernels(self.gpu, asked, outputs[0]),
+        }
 
     def backward(self, batches: inputs.Batches) -> Entry:
         """Its gradient: reads each id and its order, the gradients once, writes distinct rows.
@@ -109,6 +121,12 @@ class Bench:
         ]
         num_bytes = (keys[0].size + num_unique) * (ID_BYTES + INDEX_BYTES)
         return {"distinct_keys": num_unique, **self.entry(asked, outputs, num_bytes)}
+
+
+def _bytes_of_forward(size: inputs.Size) -> int:
+    row_bytes = size.dim * FLOAT_BYTES
+    num_bytes = size.num_ids * (ID_BYTES + row_bytes)
+    return num_bytes + size.num_tables * size.batch_size * row_bytes
 
 
 def _bytes_read(size: inputs.Size) -> int:

@@ -43,7 +43,7 @@ Status Erase(EmbeddingTable* table) {
   return table->Erase(SerialExec(), View(keys), &num_erased);
 }
 Status Expire(EmbeddingTable* table) {
-  EmbeddingTable::ExpireInput input;
+  Expiry input;
   input.step = 12;
   input.steps_to_live = 6;
   int64_t num_expired = 0;

@@ -360,7 +360,7 @@ TEST_F(FaultyTierTest, AnyCallMayFail) {
     const RowLayout layout = table->layout();
     EXPECT_EQ(layout.slots.size(), widened.ok() ? 1u : 0u);
     const Status saved = SaveTable(*table, folder_.path() + "/checkpoint");
-    EmbeddingTable::ExpireInput expire;
+    Expiry expire;
     expire.l2_threshold = 0.1;
     int64_t num_expired = 0;
     const Status expired = table->Expire(SerialExec(), expire, &num_expired);

@@ -114,13 +114,6 @@ class Pair {
 };
 
 template <typename T>
-ValueType TypeOf() {
-  if (std::is_same_v<T, float>) return ValueType::kFloat;
-  if (std::is_same_v<T, double>) return ValueType::kDouble;
-  return std::is_same_v<T, Half> ? ValueType::kHalf : ValueType::kBFloat16;
-}
-
-template <typename T>
 class CudaApply : public GpuTest {};
 TYPED_TEST_SUITE(CudaApply, ValueTypes);
 
@@ -132,7 +125,7 @@ TYPED_TEST(CudaApply, EachRuleIsTheCpus) {
     // Parts of 16 bytes, single values, and rows wider than a group of lanes.
     for (const int64_t dim : {8, 5, 160}) {
       SCOPED_TRACE(std::string(name) + ", dim " + std::to_string(dim));
-      Pair<TypeParam> pair(gpu, rule, TypeOf<TypeParam>(), dim);
+      Pair<TypeParam> pair(gpu, rule, kValueTypeOf<TypeParam>, dim);
       const Status status = pair.Step(0);
       if (status.code() == StatusCode::kUnimplemented) {
         EXPECT_FALSE(rule.works_value_by_value);

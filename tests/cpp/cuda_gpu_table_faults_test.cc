@@ -1,40 +1,11 @@
 // Inputs that make no sense, memory that runs out, and what is counted: memory, waits, launches.
 
-#include "tests/cpp/cuda_gpu_table_testing.h"
+#include "tests/cpp/cuda_gpu_table_model.h"
 
 namespace fused_embedding {
 namespace {
 
 using CudaGpuTableFaults = GpuTest;
-
-// Counts the memory of a TestGpu, and has none for one allocation.
-class CountingGpu final : public GpuExec {
- public:
-  CUstream_st* stream() const override { return gpu_.stream(); }
-  int num_multiprocessors() const override { return gpu_.num_multiprocessors(); }
-  void* Allocate(int64_t bytes) const override {
-    if (num_left_-- == 0) return nullptr;
-    void* memory = gpu_.Allocate(bytes);
-    sizes_[memory] = bytes;
-    num_bytes_ += bytes;
-    return memory;
-  }
-  void Free(void* memory) const override {
-    num_bytes_ -= sizes_.at(memory);
-    sizes_.erase(memory);
-    gpu_.Free(memory);
-  }
-
-  int64_t num_bytes() const { return num_bytes_; }
-  // The allocation after `num_left` others fails; < 0: none.
-  void FailAfter(int64_t num_left) { num_left_ = num_left; }
-  bool has_failed() const { return num_left_ < 0; }
-
- private:
-  TestGpu gpu_;
-  mutable std::map<void*, int64_t> sizes_;
-  mutable int64_t num_bytes_ = 0, num_left_ = -1;
-};
 
 std::unique_ptr<GpuTable> TableOfKeys(const GpuExec& gpu, const GpuTableConfig& config,
                                       const std::vector<int64_t>& keys) {

@@ -1,4 +1,4 @@
-#include "tests/cpp/cuda_gpu_table_testing.h"
+#include "tests/cpp/cuda_gpu_table_model.h"
 #ifdef FE_CUDA_EMULATION
 #include "tests/cpp/table_testing.h"  // nvcc refuses the vectors of the CPU's index
 #endif

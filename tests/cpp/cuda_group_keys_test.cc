@@ -1,7 +1,6 @@
 #include <utility>
 
-#include "tests/cpp/cuda_testing.h"
-#include "tests/cpp/group_keys_testing.h"
+#include "tests/cpp/cuda_group_keys_testing.h"
 #include "tf_ops/core/lookup/group/group_keys.cu.h"
 
 namespace fused_embedding {
@@ -9,61 +8,16 @@ namespace {
 
 using CudaGroupKeys = GpuTest;
 
-// The arrays of a column on the GPU, and where its positions go.
-struct DeviceColumn {
-  explicit DeviceColumn(const KeyColumnCase& in)
-      : column(in.Column()),
-        ids(Array<int64_t>::Of(in.ids)),
-        row_ids(Array<int64_t>::Of(in.row_ids)),
-        weights(Array<float>::Of(in.weights)),
-        positions(static_cast<int64_t>(in.ids.size())) {
-    column.ids = ids.view();
-    column.row_ids.data = row_ids.data();
-    column.weights = weights.view();
-  }
-
-  GroupColumn<float> column;
-  DeviceArray<int64_t> ids, row_ids;
-  DeviceArray<float> weights;
-  DeviceArray<int32_t> positions;
-};
-
-template <typename T>
-Array<T> OnHost(const DeviceBuffer<T>& buffer) {
-  Array<T> host(buffer.size());
-  const size_t bytes = static_cast<size_t>(buffer.size()) * sizeof(T);
-  if (bytes > 0) {
-    Cuda(cudaMemcpyAsync(host.data(), buffer.data(), bytes, cudaMemcpyDeviceToHost, nullptr));
-  }
-  Cuda(cudaStreamSynchronize(nullptr));
-  return host;
-}
-
 FoundKeys FindOnGpu(const GpuExec& gpu, const std::vector<KeyColumnCase>& cases,
                     int64_t num_tables) {
-  std::vector<std::unique_ptr<DeviceColumn>> memory;
-  std::vector<GroupColumn<float>> columns;
-  std::vector<Span<int32_t>> positions;
-  Ints table_of_column;
-  for (const KeyColumnCase& column : cases) {
-    memory.push_back(std::make_unique<DeviceColumn>(column));
-    columns.push_back(memory.back()->column);
-    positions.push_back(memory.back()->positions.span());
-    table_of_column.push_back(column.table);
-  }
-  GroupKeysInput<float> in;
-  in.columns = AsSpan(std::as_const(columns));
-  in.table_of_column = AsSpan(std::as_const(table_of_column));
-  in.positions = AsSpan(std::as_const(positions));
-  in.num_tables = num_tables;
+  const DeviceKeyColumns columns(cases);
   GpuGroupKeys keys;
   FoundKeys found;
   const int64_t num_waits = NumWaits();
-  (void)(found.status = FindGroupKeys(gpu, in, &keys));  // as nvcc wants it
+  (void)(found.status = FindGroupKeys(gpu, columns.input(num_tables), &keys));  // as nvcc wants it
   if (!found.status.ok()) return found;
   EXPECT_EQ(NumWaits() - num_waits, kIsEmulated ? 1 : 0);
-  for (const auto& of_column : memory)
-    found.positions.push_back(of_column->positions.ToHost().values());
+  found.positions = columns.positions();
   found.default_positions = keys.default_positions;
   const Array<int64_t> all_keys = OnHost(keys.keys);
   const Array<int32_t> all_counts = OnHost(keys.counts);

@@ -26,7 +26,7 @@ class DeviceTable {
 
   SparseUpdate Update(bool has_int32 = false) const {
     SparseUpdate update;
-    update.type = TypeOf<T>();
+    update.type = kValueTypeOf<T>;
     update.num_rows = host_.num_rows;
     update.dim = host_.dim;
     update.values = reinterpret_cast<char*>(values_.data() + shift_);

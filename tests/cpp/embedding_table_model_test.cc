@@ -298,7 +298,7 @@ class RandomRun {
   }
 
   void Expire() {
-    EmbeddingTable::ExpireInput in;
+    Expiry in;
     in.step = RandomBool(&random_) ? step_ : -1;
     if (RandomBool(&random_)) in.steps_to_live = RandomInt(&random_, 1, 20);
     if (RandomBool(&random_)) in.l2_threshold = 0.9;

@@ -383,12 +383,6 @@ template <typename T>
 class EmbeddingTableTypeTest : public ::testing::Test {};
 TYPED_TEST_SUITE(EmbeddingTableTypeTest, ValueTypes);
 
-template <typename T>
-constexpr ValueType kValueTypeOf = std::is_same_v<T, float>    ? ValueType::kFloat
-                                   : std::is_same_v<T, double> ? ValueType::kDouble
-                                   : std::is_same_v<T, Half>   ? ValueType::kHalf
-                                                               : ValueType::kBFloat16;
-
 // Odd dims: slots are aligned behind the value all the same, and the gap is zero.
 TYPED_TEST(EmbeddingTableTypeTest, ValuesSlotsAndNorms) {
   using T = TypeParam;

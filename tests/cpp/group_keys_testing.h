@@ -22,6 +22,7 @@ struct KeyColumnCase {
   int64_t table = 0;
   std::vector<float> weights = {};
   bool prune = true;
+  int64_t dim = 0;
 
   // Over the arrays here.
   GroupColumn<float> Column() const {
@@ -30,6 +31,7 @@ struct KeyColumnCase {
     column.row_ids = {row_ids.data(), static_cast<int64_t>(row_ids.size()), 1, "row_ids"};
     column.weights = {weights.data(), static_cast<int64_t>(weights.size())};
     column.num_rows = num_rows;
+    column.dim = dim;
     column.default_id = default_id;
     column.prune = prune;
     column.ids_are_keys = true;

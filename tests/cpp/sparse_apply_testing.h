@@ -38,13 +38,6 @@ inline RuleInfo Rule(const std::string& name) {
 }
 
 template <typename T>
-ValueType TypeOf() {
-  if (std::is_same_v<T, double>) return ValueType::kDouble;
-  if (std::is_same_v<T, Half>) return ValueType::kHalf;
-  return std::is_same_v<T, BFloat16> ? ValueType::kBFloat16 : ValueType::kFloat;
-}
-
-template <typename T>
 Array<T> RandomArray(int64_t size, double low, Random* random) {
   Array<T> array(size);
   for (T& value : array.span()) {
@@ -70,7 +63,7 @@ struct Table {
 
   SparseUpdate Update() {
     SparseUpdate update;
-    update.type = TypeOf<T>();
+    update.type = kValueTypeOf<T>;
     update.num_rows = num_rows;
     update.dim = dim;
     update.values = reinterpret_cast<char*>(values.data());

@@ -94,8 +94,8 @@ struct FeColumn {
 
 // group_lookup has an output for each column: combined [num_rows, dim]. group_lookup_grad has two
 // for each table: unique_ids [num_unique] int64 and rows_grad [num_unique, dim].
-// table_group_lookup, which a CPU alone has, is group_lookup in tables without a vocabulary: the
-// plan makes one of each table number, and its keys are the rows of the columns' table.
+// table_group_lookup is group_lookup in tables without a vocabulary: the plan makes one of each
+// table number, and its keys are the rows of the columns' table.
 struct FeGroup {
   const FeColumn* columns;  // in host memory
   int64_t num_columns, num_tables;

@@ -5,9 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "tf_ops/c_api/group_input.h"
-#include "tf_ops/c_api/plans.h"
 #include "tf_ops/c_api/rule_input.h"
+#include "tf_ops/c_api/table_groups.h"
 #include "tf_ops/core/base/buffer.h"
 #include "tf_ops/core/lookup/group/group_lookup.h"
 #include "tf_ops/core/lookup/group/table_group_lookup.h"
@@ -17,11 +16,7 @@ namespace fused_embedding::c_api {
 namespace {
 
 template <typename T>
-struct TableGroup {
-  GroupInput<T> input;
-  std::vector<std::unique_ptr<EmbeddingTable>> tables;
-  std::vector<int64_t> dims;  // of the tables
-};
+using CpuTableGroup = TableGroup<T, EmbeddingTable>;
 
 // A table with the rows of an array by their numbers.
 template <typename T>
@@ -40,30 +35,9 @@ Status MakeTable(const CpuExec& cpu, const GroupColumn<T>& column, int32_t dtype
   return (*table)->Upsert(cpu, content);
 }
 
-template <typename T>
-Status MakeTables(const CpuExec& cpu, const FeGroup& in, TableGroup<T>* group) {
-  FE_RETURN_IF_ERROR(ToColumns(in, &group->input));
-  FE_RETURN_IF_ERROR(ToTableNumbers(in, &group->input));
-  group->tables.resize(static_cast<size_t>(in.num_tables));
-  group->dims.resize(static_cast<size_t>(in.num_tables));
-  for (size_t c = 0; c < group->input.columns.size(); ++c) {
-    GroupColumn<T>& column = group->input.columns[c];
-    const size_t t = static_cast<size_t>(group->input.table_numbers[c]);
-    group->dims[t] = column.dim;
-    column.ids_are_keys = true;
-    if (group->tables[t]) continue;
-    FE_RETURN_IF_ERROR(MakeTable(cpu, column, in.dtype, &group->tables[t]));
-  }
-  for (size_t t = 0; t < group->tables.size(); ++t) {
-    if (group->tables[t]) continue;
-    return InvalidArgument("table ", t, " must have a column that looks it up");
-  }
-  return Status();
-}
-
 // What the keys of each table are, and where its rows go.
 template <typename T>
-Status FindTableKeys(const CpuExec& cpu, const TableGroup<T>& group,
+Status FindTableKeys(const CpuExec& cpu, const CpuTableGroup<T>& group,
                      std::vector<Buffer<int32_t>>* positions, GroupKeys* keys) {
   std::vector<Span<int32_t>> spans;
   for (const GroupColumn<T>& column : group.input.columns) {
@@ -80,14 +54,15 @@ Status FindTableKeys(const CpuExec& cpu, const TableGroup<T>& group,
 }
 
 template <typename T>
-Status LookUp(const CpuExec& cpu, const TableGroup<T>& group, const FeArray* outputs) {
+Status LookUp(const CpuExec& cpu, const CpuTableGroup<T>& group, const FeArray* outputs) {
   std::vector<Buffer<int32_t>> positions;
   GroupKeys keys;
   FE_RETURN_IF_ERROR(FindTableKeys(cpu, group, &positions, &keys));
   std::vector<Buffer<T>> rows(group.tables.size());
   std::vector<TableLookup> lookups;
   for (size_t t = 0; t < group.tables.size(); ++t) {
-    FE_RETURN_IF_ERROR(rows[t].Allocate(keys.tables[t].keys().size * group.dims[t]));
+    FE_RETURN_IF_ERROR(
+        rows[t].Allocate(keys.tables[t].keys().size * group.tables[t]->config().layout.dim));
     TableLookup lookup;
     lookup.table = group.tables[t].get();
     lookup.in = {keys.tables[t].keys(), keys.tables[t].counts.span()};
@@ -151,13 +126,14 @@ Status ToUpdate(const FeSparseApply& in, Update* update) {
 }  // namespace
 
 Status PlanTableGroupLookup(const FeMachine& machine, const FeGroup& in, FePlanned* planned) {
-  if (machine.cpu() == nullptr) {
-    return InvalidArgument("tables without a vocabulary are in the memory of a CPU; open one");
-  }
+  if (const GpuExec* gpu = machine.gpu()) return PlanGpuTableGroupLookup(*gpu, in, planned);
   return VisitType(in.dtype, [&](auto value) {
     using T = decltype(value);
-    auto group = std::make_shared<TableGroup<T>>();
-    FE_RETURN_IF_ERROR(MakeTables(*machine.cpu(), in, group.get()));
+    auto group = std::make_shared<CpuTableGroup<T>>();
+    const auto make = [&](const GroupColumn<T>& column, auto* table) {
+      return MakeTable(*machine.cpu(), column, in.dtype, table);
+    };
+    FE_RETURN_IF_ERROR(MakeTables(in, make, group.get()));
     for (const GroupColumn<T>& column : group->input.columns) {
       planned->sizes.push_back(column.num_rows * column.dim);
     }

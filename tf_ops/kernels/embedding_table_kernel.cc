@@ -271,7 +271,7 @@ class ExpireOp : public TableOp {
  public:
   using TableOp::TableOp;
   void ComputeOn(OpKernelContext* ctx, const TableResource& resource) override {
-    EmbeddingTable::ExpireInput in;
+    Expiry in;
     FE_REQUIRES_OK(ctx, ReadScalar(ctx, 1, "step", &in.step));
     FE_REQUIRES_OK(ctx, ReadScalar(ctx, 2, "steps_to_live", &in.steps_to_live));
     FE_REQUIRES_OK(ctx, ReadScalar(ctx, 3, "l2_weight_threshold", &in.l2_threshold));

@@ -364,8 +364,8 @@ Status EmbeddingTable::Erase(const CpuExec& exec, Span<const int64_t> keys, int6
   return Status();
 }
 
-Status EmbeddingTable::Expire(const CpuExec& exec, const ExpireInput& in, int64_t* num_expired) {
-  ExpireInput now = in;
+Status EmbeddingTable::Expire(const CpuExec& exec, const Expiry& in, int64_t* num_expired) {
+  Expiry now = in;
   if (now.step < 0) now.step = step();
   if (tier_ != nullptr) return ExpireCold(now, num_expired);
   std::atomic<int64_t> expired{0};
@@ -382,7 +382,7 @@ Status EmbeddingTable::Expire(const CpuExec& exec, const ExpireInput& in, int64_
 
 // All rows are looked at in the store; those that seem expired are fetched, because they may be
 // newer in DRAM.
-Status EmbeddingTable::ExpireCold(const ExpireInput& in, int64_t* num_expired) {
+Status EmbeddingTable::ExpireCold(const Expiry& in, int64_t* num_expired) {
   const auto lock = tier_->Share();
   FE_RETURN_IF_ERROR(tier_->WaitForRoom());
   *num_expired = 0;

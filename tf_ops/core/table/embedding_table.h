@@ -22,6 +22,7 @@
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/table/admission.h"
+#include "tf_ops/core/table/expiry.h"
 #include "tf_ops/core/table/initializer.h"
 #include "tf_ops/core/table/row_layout.h"
 #include "tf_ops/core/table/table_config.h"
@@ -153,12 +154,7 @@ class EmbeddingTable {
   // Removes rows not used for more than `steps_to_live` steps (<= 0: off), and rows whose value has
   // an L2 norm below `l2_threshold` (<= 0: off). Also removes the counts of keys not admitted, by
   // steps.
-  struct ExpireInput {
-    int64_t step = -1;  // the current step; < 0: the table's own counter
-    int64_t steps_to_live = 0;
-    double l2_threshold = 0.0;
-  };
-  Status Expire(const CpuExec& exec, const ExpireInput& in, int64_t* num_expired);
+  Status Expire(const CpuExec& exec, const Expiry& in, int64_t* num_expired);
   // Resets the table: no rows, counts or slots, step 0. Counters of statistics are kept. Fails only
   // if a new cold store cannot be made; nothing has changed then.
   Status Clear();
@@ -226,7 +222,7 @@ class EmbeddingTable {
   template <typename Body>
   Status RunOnShards(const CpuExec& exec, const BatchRouting& routing, RowUse use,
                      const Body& body);
-  Status ExpireCold(const ExpireInput& in, int64_t* num_expired);
+  Status ExpireCold(const Expiry& in, int64_t* num_expired);
   template <typename Body>
   Status RunWhole(const BatchRouting& routing, const Occurrences* occurrences, const Body& body);
 

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "tf_ops/core/base/dtype.h"
@@ -47,6 +48,12 @@ inline RowHeader HeaderAt(const char* row) {
 
 // The value type of a table, in the order of FE_FOR_EACH_VALUE_TYPE.
 enum class ValueType { kFloat, kDouble, kHalf, kBFloat16 };
+
+template <typename T>
+constexpr ValueType kValueTypeOf = std::is_same_v<T, float>    ? ValueType::kFloat
+                                   : std::is_same_v<T, double> ? ValueType::kDouble
+                                   : std::is_same_v<T, Half>   ? ValueType::kHalf
+                                                               : ValueType::kBFloat16;
 
 inline int64_t ValueBytes(ValueType type) {
   switch (type) {

@@ -65,7 +65,7 @@ struct Occurrences {
   int64_t count(int64_t position) const { return counts.empty() ? 1 : counts[position]; }
 };
 
-bool IsExpired(const RowLayout& layout, const char* row, const EmbeddingTable::ExpireInput& in);
+bool IsExpired(const RowLayout& layout, const char* row, const Expiry& in);
 
 // One shard of an EmbeddingTable: the keys whose hashes select it. The caller of any method must
 // hold mutex(). Methods with the name of a table's method do the same for the shard's keys. They
@@ -95,9 +95,9 @@ class TableShard {
   Status Upsert(const ShardKeys& keys, const EmbeddingTable::Content& content, uint32_t version,
                 int64_t* num_refused);
   int64_t Erase(const ShardKeys& keys);
-  int64_t Expire(const EmbeddingTable::ExpireInput& in);
+  int64_t Expire(const Expiry& in);
   // Expires only rows of these keys, all of which have rows in DRAM.
-  int64_t ExpireKeys(const ShardKeys& keys, const EmbeddingTable::ExpireInput& in);
+  int64_t ExpireKeys(const ShardKeys& keys, const Expiry& in);
   void Clear();
   Status AddSlots(const std::vector<Slot>& slots);
 

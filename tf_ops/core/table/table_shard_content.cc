@@ -28,23 +28,13 @@ int64_t TableShard::Erase(const ShardKeys& keys) {
   return num_erased;
 }
 
-namespace {
-
-bool IsOld(const RowHeader& header, const EmbeddingTable::ExpireInput& in) {
-  const int64_t version = header.version;
-  return in.steps_to_live > 0 && in.step > version && in.step - version > in.steps_to_live;
+bool IsExpired(const RowLayout& layout, const char* row, const Expiry& in) {
+  if (in.IsOld(reinterpret_cast<const RowHeader*>(row)->version)) return true;
+  return in.needs_norms() &&
+         in.IsSmall(SquaredNorm(layout.value_type, row + layout.value_offset(), layout.dim));
 }
 
-}  // namespace
-
-bool IsExpired(const RowLayout& layout, const char* row, const EmbeddingTable::ExpireInput& in) {
-  const char* value = row + layout.value_offset();
-  const bool is_small = in.l2_threshold > 0.0 && SquaredNorm(layout.value_type, value, layout.dim) <
-                                                     in.l2_threshold * in.l2_threshold;
-  return is_small || IsOld(*reinterpret_cast<const RowHeader*>(row), in);
-}
-
-int64_t TableShard::Expire(const EmbeddingTable::ExpireInput& in) {
+int64_t TableShard::Expire(const Expiry& in) {
   int64_t num_expired = 0;
   rows_.ForEach([&](uint32_t row) {
     if (!IsExpired(layout_, rows_.row(row), in)) return;
@@ -52,13 +42,13 @@ int64_t TableShard::Expire(const EmbeddingTable::ExpireInput& in) {
     ++num_expired;
   });
   filtered_.ForEach([&](uint32_t row) {
-    if (IsOld(*filtered_.header(row), in)) filtered_.Erase(row);
+    if (in.IsOld(filtered_.header(row)->version)) filtered_.Erase(row);
   });
   statistics_.expirations += num_expired;
   return num_expired;
 }
 
-int64_t TableShard::ExpireKeys(const ShardKeys& keys, const EmbeddingTable::ExpireInput& in) {
+int64_t TableShard::ExpireKeys(const ShardKeys& keys, const Expiry& in) {
   int64_t num_expired = 0;
   for (int64_t i = 0; i < keys.n; ++i) {
     const uint32_t row = rows_.Find(keys.keys[keys.positions[i]], keys.hashes[i]);

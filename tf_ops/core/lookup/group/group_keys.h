@@ -38,6 +38,19 @@ void SetDefaultPosition(DefaultPosition position, GroupColumn<T>* column) {
   column->zero_id = position.is_zero() ? position.position() : 0;
 }
 
+// Converts a column of keys to a column of positions in the rows found, `table` [num_keys, dim].
+template <typename T>
+GroupColumn<T> PositionColumn(const GroupColumn<T>& column, IdSpan positions,
+                              DefaultPosition default_position, const T* table, int64_t num_keys) {
+  GroupColumn<T> by_position = column;
+  by_position.ids = positions;
+  by_position.ids_are_keys = false;
+  by_position.table = table;
+  by_position.table_rows = num_keys;
+  SetDefaultPosition(default_position, &by_position);
+  return by_position;
+}
+
 }  // namespace fused_embedding
 
 #endif  // FUSED_EMBEDDING_CORE_LOOKUP_GROUP_GROUP_KEYS_H_

@@ -159,7 +159,15 @@ Status LayOutWithValues(Span<const GroupColumn<T>> columns, LaidOutColumns<T>* l
 template <typename T>
 Status PlanGroupLookup(const GpuExec& exec, Span<const GroupColumn<T>> columns,
                        GpuGroupPlan<T>* plan) {
-  FE_RETURN_IF_ERROR(CheckColumns(exec, columns, &plan->orders));
+  std::vector<PairOrder> orders;
+  FE_RETURN_IF_ERROR(CheckColumns(exec, columns, &orders));
+  return PlanGroupLookup(exec, orders, columns, plan);
+}
+
+template <typename T>
+Status PlanGroupLookup(const GpuExec& exec, const std::vector<PairOrder>& orders,
+                       Span<const GroupColumn<T>> columns, GpuGroupPlan<T>* plan) {
+  plan->orders = orders;
   bool are_one_hot = true, are_sorted = true;
   for (int64_t c = 0; c < columns.size; ++c) {
     are_one_hot &= plan->orders[static_cast<size_t>(c)].is_one_hot || columns[c].dim == 0;
@@ -213,6 +221,8 @@ Status RunGroupLookup(const GpuExec& exec, Span<const GroupColumn<T>> columns,
 
 #define FE_INSTANTIATE(T)                                                                        \
   template Status PlanGroupLookup(const GpuExec&, Span<const GroupColumn<T>>, GpuGroupPlan<T>*); \
+  template Status PlanGroupLookup(const GpuExec&, const std::vector<PairOrder>&,                 \
+                                  Span<const GroupColumn<T>>, GpuGroupPlan<T>*);                 \
   template Status RunGroupLookup(const GpuExec&, Span<const GroupColumn<T>>,                     \
                                  const GpuGroupPlan<T>&, Span<const CombinedOut<T>>);
 FE_FOR_EACH_VALUE_TYPE(FE_INSTANTIATE)

@@ -71,6 +71,12 @@ template <typename T>
 Status PlanGroupLookup(const GpuExec& exec, Span<const GroupColumn<T>> columns,
                        GpuGroupPlan<T>* plan);
 
+// PlanGroupLookup for columns that CheckColumns has checked, with the orders that it found. Does
+// not wait.
+template <typename T>
+Status PlanGroupLookup(const GpuExec& exec, const std::vector<PairOrder>& orders,
+                       Span<const GroupColumn<T>> columns, GpuGroupPlan<T>* plan);
+
 template <typename T>
 Status RunGroupLookup(const GpuExec& exec, Span<const GroupColumn<T>> columns,
                       const GpuGroupPlan<T>& plan, Span<const CombinedOut<T>> combined);

@@ -29,10 +29,7 @@ struct TableColumns {
 // As PlanUnique, of positions in `num_rows` distinct rows.
 Status NumberPositions(Span<const int64_t> positions, int64_t num_rows, Span<int32_t> unique_idx,
                        UniquePlan<int64_t>* plan) {
-  if (num_rows > positions.size) {
-    return InvalidArgument("a table of distinct rows has ", num_rows, " of them, but only ",
-                           positions.size, " ids read it; pass what the lookup returned");
-  }
+  FE_RETURN_IF_ERROR(CheckDistinctRows(num_rows, positions.size));
   std::copy(positions.begin(), positions.end(), unique_idx.begin());
   plan->num_unique = num_rows;
   FE_RETURN_IF_ERROR(plan->unique_ids.Allocate(num_rows));

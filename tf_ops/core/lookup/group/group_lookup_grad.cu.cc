@@ -106,11 +106,18 @@ __global__ void CollectFilledKernel(const GradColumn<T>* __restrict__ columns, i
 template <typename T>
 struct GradTable {
   int64_t end_position = 0;
-  int64_t first_unique = 0;
+  int64_t first_unique = 0, end_unique = 0;
   int64_t* unique_ids = nullptr;  // or null: not wanted
   const T* table = nullptr;
   int64_t dim = 0;
 };
+
+// The table of a position, or of a unique id: the end of each table is its field `end`.
+template <typename T>
+__device__ const GradTable<T>& TableAt(const GradTable<T>* tables, int64_t num_tables,
+                                       int64_t GradTable<T>::* end, int64_t at) {
+  return tables[ItemOfPosition(num_tables, at, [&](int64_t t) { return tables[t].*end; })];
+}
 
 // Numbers the positions; those that are not used come last.
 template <typename T>
@@ -132,11 +139,31 @@ __global__ void NumberPositionsKernel(Positions<T> positions,
     const int64_t number = is_used ? out.numbers[first] : out.num_unique;
     out.unique_idx[i] = static_cast<uint32_t>(number);
     if (first != i || !is_used) continue;
-    const GradTable<T>& table =
-        tables[ItemOfPosition(num_tables, i, [&](int64_t t) { return tables[t].end_position; })];
+    const GradTable<T>& table = TableAt(tables, num_tables, &GradTable<T>::end_position, i);
     const int64_t id = positions.ids[i];
     if (table.unique_ids) table.unique_ids[number - table.first_unique] = id;
     if (out.embeddings) out.embeddings[number] = table.table + id * table.dim;
+  }
+}
+
+// The same where ids are positions in distinct rows, each a unique id: no search for the first.
+template <typename T>
+__global__ void NumberOwnPositionsKernel(Positions<T> positions,
+                                         const GradTable<T>* __restrict__ tables,
+                                         int64_t num_tables, Numbering<T> out) {
+  for (int64_t i = ThreadOfGrid(); i < out.num_positions; i += NumThreadsOfGrid()) {
+    int64_t number = out.num_unique;
+    if (positions.is_used[i]) {
+      const GradTable<T>& table = TableAt(tables, num_tables, &GradTable<T>::end_position, i);
+      number = table.first_unique + positions.ids[i];
+    }
+    out.unique_idx[i] = static_cast<uint32_t>(number);
+  }
+  for (int64_t u = ThreadOfGrid(); u < out.num_unique; u += NumThreadsOfGrid()) {
+    const GradTable<T>& table = TableAt(tables, num_tables, &GradTable<T>::end_unique, u);
+    const int64_t row = u - table.first_unique;
+    if (table.unique_ids) table.unique_ids[row] = row;
+    if (out.embeddings) out.embeddings[u] = table.table + row * table.dim;
   }
 }
 
@@ -193,6 +220,7 @@ Status LayOut(const GroupGradInput<T>& in, LaidOutColumns<T>* laid_out,
     GpuTableGradPlan<T>& table = plan->tables[static_cast<size_t>(in.table_of_column[order[i]])];
     table.table = column.column.table;
     table.dim = column.column.dim;
+    if (in.ids_are_positions) table.num_unique = column.column.table_rows;
     table.num_positions += column.num_positions();
     const uint64_t bits = column.grad.address_bits() | reinterpret_cast<uintptr_t>(table.table);
     table.address_bits |= bits;
@@ -268,6 +296,17 @@ Status Number(const GpuExec& exec, GpuGroupGradPlan<T>* plan,
   return NumbersBefore(exec, plan->unique, AsSpan(std::as_const(ends)), device_numbers);
 }
 
+// The numbers of unique ids, once their table's are known.
+template <typename T>
+void SetFirstUnique(GpuGroupGradPlan<T>* plan) {
+  int64_t next = 0;
+  for (GpuTableGradPlan<T>& table : plan->tables) {
+    table.first_unique = next;
+    next += table.num_unique;
+  }
+  plan->unique.num_unique = next;
+}
+
 // Writes the unique ids and what SumPairs needs: the number of each position, and embeddings.
 template <typename T>
 Status NumberPositions(const GpuExec& exec, const GpuGroupGradPlan<T>& plan,
@@ -278,15 +317,17 @@ Status NumberPositions(const GpuExec& exec, const GpuGroupGradPlan<T>& plan,
   for (int64_t t = 0; t < grads.size; ++t) {
     const GpuTableGradPlan<T>& table = plan.tables[static_cast<size_t>(t)];
     end += table.num_positions;
-    tables.push_back({end, table.first_unique, grads[t].unique_ids, table.table, table.dim});
+    tables.push_back({end, table.first_unique, table.first_unique + table.num_unique,
+                      grads[t].unique_ids, table.table, table.dim});
   }
   DeviceBuffer<GradTable<T>> device_tables;
   FE_RETURN_IF_ERROR(Upload<GradTable<T>>(exec, AsSpan(tables), &device_tables));
   const Numbering<T> numbering = {plan.unique.first.data(), plan.unique.numbers.data(),
                                   plan.num_positions,       plan.unique.num_unique,
                                   unique_idx.data(),        embeddings.data()};
-  return Launch(exec, plan.num_positions, NumberPositionsKernel<T>, PositionsOf(plan),
-                device_tables.data(), device_tables.size(), numbering);
+  return Launch(exec, plan.num_positions,
+                plan.ids_are_positions ? NumberOwnPositionsKernel<T> : NumberPositionsKernel<T>,
+                PositionsOf(plan), device_tables.data(), device_tables.size(), numbering);
 }
 
 }  // namespace
@@ -294,11 +335,6 @@ Status NumberPositions(const GpuExec& exec, const GpuGroupGradPlan<T>& plan,
 template <typename T>
 Status PlanGroupLookupGrad(const GpuExec& exec, const GroupGradInput<T>& in,
                            GpuGroupGradPlan<T>* plan) {
-  if (in.ids_are_positions) {
-    return MakeStatus(StatusCode::kUnimplemented,
-                      "gradients of tables without a vocabulary are not computed on a GPU; place "
-                      "them on the CPU");
-  }
   ColumnCheck check;
   Readback readback;
   FE_RETURN_IF_ERROR(StartCheck(exec, in.columns, &check, &readback));
@@ -311,17 +347,22 @@ Status PlanGroupLookupGrad(const GpuExec& exec, const GroupGradInput<T>& in,
   FE_RETURN_IF_ERROR(CollectPairs(exec, laid_out, device_columns, plan));
   FE_RETURN_IF_ERROR(Clip(exec, device_columns, num_clip_blocks, plan));
   DeviceBuffer<int32_t> device_numbers;
-  FE_RETURN_IF_ERROR(Number(exec, plan, &device_numbers));
-  std::vector<int32_t> first_uniques(plan->tables.size() + 1);
-  readback.Add<int32_t>(device_numbers.data(), AsSpan(first_uniques));
+  std::vector<int32_t> first_uniques;
+  plan->ids_are_positions = in.ids_are_positions;
+  if (!in.ids_are_positions) {
+    FE_RETURN_IF_ERROR(Number(exec, plan, &device_numbers));
+    first_uniques.resize(plan->tables.size() + 1);
+    readback.Add<int32_t>(device_numbers.data(), AsSpan(first_uniques));
+  }
   FE_RETURN_IF_ERROR(readback.Wait(exec));
   std::vector<PairOrder> orders;
   FE_RETURN_IF_ERROR(FinishCheck(exec, in.columns, check, &orders));
   for (size_t t = 0; t < plan->tables.size(); ++t) {
-    plan->tables[t].first_unique = first_uniques[t];
-    plan->tables[t].num_unique = first_uniques[t + 1] - first_uniques[t];
+    GpuTableGradPlan<T>& table = plan->tables[t];
+    if (!in.ids_are_positions) table.num_unique = first_uniques[t + 1] - first_uniques[t];
+    FE_RETURN_IF_ERROR(CheckDistinctRows(table.num_unique, table.num_positions));
   }
-  plan->unique.num_unique = first_uniques.back();
+  SetFirstUnique(plan);
   return Status();
 }
 

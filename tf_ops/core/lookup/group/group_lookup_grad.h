@@ -71,6 +71,13 @@ struct TableGrad {
   T* rows_grad = nullptr;         // [num_unique, dim]
 };
 
+// Of a table of distinct rows that `num_ids` ids read: each row is read.
+inline Status CheckDistinctRows(int64_t num_rows, int64_t num_ids) {
+  if (num_rows <= num_ids) return Status();
+  return InvalidArgument("a table of distinct rows has ", num_rows, " of them, but only ", num_ids,
+                         " ids read it; pass what the lookup returned");
+}
+
 // Validates the input and finds the unique ids; table t has plan->tables[t].unique.num_unique.
 template <typename T>
 Status PlanGroupLookupGrad(const CpuExec& exec, const GroupGradInput<T>& in,
@@ -81,9 +88,8 @@ template <typename T>
 void RunGroupLookupGrad(const CpuExec& exec, GroupGradPlan<T>* plan,
                         Span<const TableGrad<T>> grads);
 
-// The gradient on a GPU, without ids_are_positions. Results are the same up to the order of
-// additions, which depends only on the numbers of pairs. Plan waits for the stream once, for errors
-// and the numbers of unique ids.
+// The gradient on a GPU. Results are the same up to the order of additions, which depends only on
+// the numbers of pairs. Plan waits for the stream once, for errors and the numbers of unique ids.
 template <typename T>
 struct GpuTableGradPlan {
   int64_t num_unique = 0;
@@ -104,7 +110,8 @@ struct GpuGroupGradPlan {
   DeviceBuffer<bool> is_used;                // [num_positions]
   DeviceBuffer<ScaledRow<T>> pairs;          // [num_positions]
   DeviceBuffer<ComputeType<T>> projections;  // [num_positions]; empty if no column clips
-  GpuUniquePlan unique;                      // of the positions
+  GpuUniquePlan unique;                      // of the positions; its num_unique alone where:
+  bool ids_are_positions = false;            // as in GroupGradInput
 };
 
 template <typename T>

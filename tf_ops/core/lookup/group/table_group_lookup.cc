@@ -122,18 +122,6 @@ Status FindGroupKeys(const CpuExec& exec, const GroupKeysInput<T>& in, GroupKeys
   });
 }
 
-template <typename T>
-GroupColumn<T> PositionColumn(const GroupColumn<T>& column, IdSpan positions,
-                              DefaultPosition default_position, const T* table, int64_t num_keys) {
-  GroupColumn<T> by_position = column;
-  by_position.ids = positions;
-  by_position.ids_are_keys = false;
-  by_position.table = table;
-  by_position.table_rows = num_keys;
-  SetDefaultPosition(default_position, &by_position);
-  return by_position;
-}
-
 Status LookUpTables(const CpuExec& exec, Span<TableLookup> lookups,
                     const std::function<Status(const CpuExec& exec, int64_t table)>& use) {
   std::vector<int64_t> sizes;
@@ -149,10 +137,8 @@ Status LookUpTables(const CpuExec& exec, Span<TableLookup> lookups,
       });
 }
 
-#define FE_INSTANTIATE(T)                                                                          \
-  template Status FindGroupKeys(const CpuExec&, const GroupKeysInput<T>&, GroupKeys*);             \
-  template GroupColumn<T> PositionColumn(const GroupColumn<T>&, IdSpan, DefaultPosition, const T*, \
-                                         int64_t);
+#define FE_INSTANTIATE(T) \
+  template Status FindGroupKeys(const CpuExec&, const GroupKeysInput<T>&, GroupKeys*);
 FE_FOR_EACH_VALUE_TYPE(FE_INSTANTIATE)
 #undef FE_INSTANTIATE
 

@@ -43,11 +43,6 @@ struct GroupKeys {
 template <typename T>
 Status FindGroupKeys(const CpuExec& exec, const GroupKeysInput<T>& in, GroupKeys* keys);
 
-// Converts a column of keys to a column of positions in the rows found, `table` [num_keys, dim].
-template <typename T>
-GroupColumn<T> PositionColumn(const GroupColumn<T>& column, IdSpan positions,
-                              DefaultPosition default_position, const T* table, int64_t num_keys);
-
 struct TableLookup {
   EmbeddingTable* table = nullptr;
   bool insert = false;  // FindOrInsert, else Find

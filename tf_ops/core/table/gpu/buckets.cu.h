@@ -123,6 +123,24 @@ __device__ inline int FindEntry(const Lanes& lanes, const Bucket& bucket, int64_
   return lanes.Sum(found) - 1;  // one lane found it, or none
 }
 
+template <typename Word>
+__device__ void CopyWords(const Lanes& lanes, const char* from, int64_t bytes, char* to) {
+  const Word* source = reinterpret_cast<const Word*>(from);
+  Word* target = reinterpret_cast<Word*>(to);
+  const int64_t num_words = bytes / int64_t{sizeof(Word)};
+  for (int64_t i = lanes.lane; i < num_words; i += lanes.size) target[i] = source[i];
+}
+
+// By the largest word that the addresses and the size allow; a value has two bytes at least.
+__device__ inline void CopyRow(const Lanes& lanes, const char* from, int64_t bytes, char* to) {
+  const uint64_t bits = reinterpret_cast<uintptr_t>(from) | reinterpret_cast<uintptr_t>(to) |
+                        static_cast<uint64_t>(bytes);
+  if (bits % 16 == 0) return CopyWords<uint4>(lanes, from, bytes, to);
+  if (bits % 4 == 0) return CopyWords<uint32_t>(lanes, from, bytes, to);
+  if (bits % 2 == 0) return CopyWords<uint16_t>(lanes, from, bytes, to);
+  CopyWords<uint8_t>(lanes, from, bytes, to);
+}
+
 }  // namespace fused_embedding
 
 #endif  // FUSED_EMBEDDING_CORE_TABLE_GPU_BUCKETS_CU_H_

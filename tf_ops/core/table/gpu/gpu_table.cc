@@ -1,5 +1,7 @@
 #include "tf_ops/core/table/gpu/gpu_table.h"
 
+#include <utility>
+
 #include "tf_ops/core/table/table_config.h"
 
 namespace fused_embedding {
@@ -45,9 +47,33 @@ int64_t GpuTable::BytesOf(int64_t num_buckets) const {
   return num_buckets * BytesOfBucket(config_.layout);
 }
 
-bool GpuTable::CanGrow() const {
-  return num_buckets_ < kMaxBuckets &&
-         2 * num_buckets_ <= config_.max_bytes / BytesOfBucket(config_.layout);
+bool GpuTable::Holds(int64_t num_buckets) const {
+  return num_buckets <= config_.max_bytes / BytesOfBucket(config_.layout);
+}
+
+bool GpuTable::CanGrow() const { return num_buckets_ < kMaxBuckets && Holds(2 * num_buckets_); }
+
+Status GpuTable::EnsureSlots(const GpuExec& exec, Span<const Slot> slots) {
+  std::vector<Slot> missing;
+  FE_RETURN_IF_ERROR(FindMissingSlots(config_.layout, slots, &missing));
+  if (missing.empty()) return Status();
+  GpuTableConfig config = config_;
+  config.layout.slots.insert(config.layout.slots.end(), missing.begin(), missing.end());
+  GpuTable wider(config);
+  if (!wider.Holds(num_buckets_)) {
+    return ResourceExhausted("the ", num_buckets_, " buckets of the table take ",
+                             wider.BytesOf(num_buckets_), " bytes with the slots of ",
+                             missing.front().name, ", and max_bytes = ", config_.max_bytes,
+                             "; raise it, or create the table with these slots");
+  }
+  FE_RETURN_IF_ERROR(wider.Init(exec));
+  while (wider.num_buckets_ < num_buckets_) {
+    FE_RETURN_IF_ERROR(wider.AddBuckets(exec, wider.num_buckets_));
+  }
+  FE_RETURN_IF_ERROR(CopyRowsTo(exec, wider));
+  wider.num_changes_ = num_changes_ + 1;
+  *this = std::move(wider);
+  return Status();
 }
 
 }  // namespace fused_embedding

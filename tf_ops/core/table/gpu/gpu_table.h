@@ -26,6 +26,7 @@
 #include "tf_ops/core/base/cuda/exec.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
+#include "tf_ops/core/table/expiry.h"
 #include "tf_ops/core/table/initializer.h"
 #include "tf_ops/core/table/row_layout.h"
 
@@ -69,6 +70,10 @@ class GpuTable {
   // header, rounded up to 16 bytes.
   int64_t row_bytes() const { return row_bytes_; }
 
+  // Adds the slots that rows lack, with their initial numbers, behind those that they have. Handles
+  // stay valid. Takes memory for the old rows and the new ones. InvalidArgument for a slot of
+  // another width, ResourceExhausted if the rows do not fit: the table is then as it was.
+  Status EnsureSlots(const GpuExec& exec, Span<const Slot> slots);
   // Whether twice as many buckets fit into the budget.
   bool CanGrow() const;
   // Adds memory for as many buckets as there are. The caller moves the rows.
@@ -83,6 +88,10 @@ class GpuTable {
  private:
   explicit GpuTable(const GpuTableConfig& config);
   int64_t BytesOf(int64_t num_buckets) const;
+  // Whether so many buckets fit into the budget.
+  bool Holds(int64_t num_buckets) const;
+  // Copies buckets and rows to a table of as many buckets, which has more slots.
+  Status CopyRowsTo(const GpuExec& exec, const GpuTable& wider) const;
   Status Init(const GpuExec& exec);
   Status AddBuckets(const GpuExec& exec, int64_t num_buckets);
 
@@ -168,6 +177,10 @@ Status RunGpuUpsert(const GpuExec& exec, const GpuTableKeys& in, const GpuConten
 
 // is_erased[i] is set for a key that had a row. Does not wait.
 Status EraseFromGpuTables(const GpuExec& exec, const GpuTableKeys& in, Span<bool> is_erased);
+
+// Erases the rows that expire; `expiry.step` is not negative. Waits once, for their number.
+Status ExpireInGpuTable(const GpuExec& exec, const Expiry& expiry, GpuTable* table,
+                        int64_t* num_expired);
 
 // The rows of buckets [begin, end), in their order.
 struct GpuExportPlan {

@@ -9,24 +9,6 @@
 namespace fused_embedding {
 namespace {
 
-template <typename Word>
-__device__ void CopyWords(const Lanes& lanes, const char* from, int64_t bytes, char* to) {
-  const Word* source = reinterpret_cast<const Word*>(from);
-  Word* target = reinterpret_cast<Word*>(to);
-  const int64_t num_words = bytes / int64_t{sizeof(Word)};
-  for (int64_t i = lanes.lane; i < num_words; i += lanes.size) target[i] = source[i];
-}
-
-// By the largest word that the addresses and the size allow; a value has two bytes at least.
-__device__ void CopyRow(const Lanes& lanes, const char* from, int64_t bytes, char* to) {
-  const uint64_t bits = reinterpret_cast<uintptr_t>(from) | reinterpret_cast<uintptr_t>(to) |
-                        static_cast<uint64_t>(bytes);
-  if (bits % 16 == 0) return CopyWords<uint4>(lanes, from, bytes, to);
-  if (bits % 4 == 0) return CopyWords<uint32_t>(lanes, from, bytes, to);
-  if (bits % 2 == 0) return CopyWords<uint16_t>(lanes, from, bytes, to);
-  CopyWords<uint8_t>(lanes, from, bytes, to);
-}
-
 __device__ double NormalDeviation(double unit, double half_mass, double max_deviations) {
   const double q = QuantileArgument(unit, half_mass);
   const double deviation = fabs(q) <= kCentral ? CentralNormalQuantile(q) : OuterNormalQuantile(q);

@@ -1,0 +1,82 @@
+#include "tf_ops/core/lookup/group/table_group_lookup.cu.h"
+
+#include <utility>
+
+namespace fused_embedding {
+namespace {
+
+template <typename T>
+Status CheckTables(const GpuTableGroupInput<T>& in) {
+  if (in.tables.size != in.keys.num_tables) {
+    return InvalidArgument("there must be ", in.keys.num_tables, " tables, got ", in.tables.size);
+  }
+  for (int64_t c = 0; c < in.keys.columns.size; ++c) {
+    const RowLayout& layout = in.tables[in.keys.table_of_column[c]]->config().layout;
+    if (layout.value_type != kValueTypeOf<T>) {
+      return InvalidArgument("the values of the table of column ", c, " are of another type");
+    }
+    if (layout.dim != in.keys.columns[c].dim) {
+      return InvalidArgument("column ", c, " has dim ", in.keys.columns[c].dim,
+                             ", but its table has ", layout.dim);
+    }
+  }
+  return Status();
+}
+
+GpuTableKeys KeysOf(Span<GpuTable* const> tables, const GpuTableGroupPlan& plan) {
+  return {tables, AsSpan(plan.keys.ends), {plan.keys.keys.data(), plan.num_keys()}};
+}
+
+}  // namespace
+
+template <typename T>
+Status PlanTableGroupLookup(const GpuExec& exec, const GpuTableGroupInput<T>& in,
+                            GpuTableGroupPlan* plan) {
+  FE_RETURN_IF_ERROR(CheckTables(in));
+  FE_RETURN_IF_ERROR(FindGroupKeys(exec, in.keys, &plan->keys));
+  if (!in.insert) return Status();
+  return PlanGpuInsert(exec, KeysOf(in.tables, *plan), &plan->insert);
+}
+
+template <typename T>
+std::vector<GroupColumn<T>> PositionColumns(const GroupKeysInput<T>& in,
+                                            const GpuTableGroupPlan& plan, Span<T* const> rows) {
+  std::vector<GroupColumn<T>> columns;
+  for (int64_t c = 0; c < in.columns.size; ++c) {
+    const int64_t t = in.table_of_column[c];
+    const Span<const int32_t> positions = in.positions[c];
+    columns.push_back(PositionColumn<T>(in.columns[c], positions,
+                                        {plan.keys.default_positions[static_cast<size_t>(c)]},
+                                        rows[t], plan.num_keys(static_cast<size_t>(t))));
+  }
+  return columns;
+}
+
+template <typename T>
+Status RunTableGroupLookup(const GpuExec& exec, const GpuTableGroupInput<T>& in,
+                           const GpuTableGroupPlan& plan, const GpuTableGroupOutput<T>& out) {
+  std::vector<char*> values;
+  for (T* rows : out.rows) values.push_back(reinterpret_cast<char*>(rows));
+  const GpuTableKeys keys = KeysOf(in.tables, plan);
+  const GpuLookupOutput found = {out.handles, AsSpan(std::as_const(values))};
+  const GpuUses uses = {{plan.keys.counts.data(), plan.num_keys()}, {}, in.step};
+  FE_RETURN_IF_ERROR(in.insert
+                         ? RunGpuFindOrInsert(exec, keys, uses, plan.insert, out.evicted, found)
+                         : FindInGpuTables(exec, keys, found));
+  const std::vector<GroupColumn<T>> columns = PositionColumns(in.keys, plan, out.rows);
+  GpuGroupPlan<T> group;
+  FE_RETURN_IF_ERROR(PlanGroupLookup<T>(exec, plan.keys.orders, AsSpan(columns), &group));
+  return RunGroupLookup<T>(exec, AsSpan(columns), group, out.combined);
+}
+
+#define FE_INSTANTIATE(T)                                                                       \
+  template Status PlanTableGroupLookup(const GpuExec&, const GpuTableGroupInput<T>&,            \
+                                       GpuTableGroupPlan*);                                     \
+  template Status RunTableGroupLookup(const GpuExec&, const GpuTableGroupInput<T>&,             \
+                                      const GpuTableGroupPlan&, const GpuTableGroupOutput<T>&); \
+  template std::vector<GroupColumn<T>> PositionColumns(const GroupKeysInput<T>&,                \
+                                                       const GpuTableGroupPlan&, Span<T* const>);
+FE_FOR_EACH_VALUE_TYPE(FE_INSTANTIATE)
+#undef FE_INSTANTIATE
+
+}  // namespace fused_embedding
