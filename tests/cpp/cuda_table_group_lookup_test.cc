@@ -23,8 +23,14 @@ double FirstNumber(int64_t key, int64_t d) {
   return static_cast<double>(row * kDim + d) / 8;
 }
 
-GpuTableConfig Config() {
+constexpr double kNoPermission = -0.5;
+
+// A table that admits keys at their `min_frequency`-th occurrence.
+GpuTableConfig Config(int64_t min_frequency = 0) {
   GpuTableConfig config;
+  config.min_frequency = min_frequency;
+  config.no_permission_value = kNoPermission;
+  config.max_count_bytes = 1 << 20;
   config.layout.dim = kDim;
   config.initializer.kind = InitializerKind::kMatrix;
   for (int64_t row = 0; row < kMatrixRows; ++row) {
@@ -45,18 +51,26 @@ struct Model {
     Row value;
     int64_t frequency = 0, version = 0;
   };
+  int64_t min_frequency = 0;
   std::map<int64_t, Entry> rows;
+  std::map<int64_t, int64_t> counts;  // of keys without a row
 
-  Row Read(int64_t key) const {
-    if (const auto found = rows.find(key); found != rows.end()) return found->second.value;
+  static Row First(int64_t key) {
     Row first;
     for (int64_t d = 0; d < kDim; ++d) first.push_back(FirstNumber(key, d));
     return first;
   }
+  Row Read(int64_t key) const {
+    if (const auto found = rows.find(key); found != rows.end()) return found->second.value;
+    return min_frequency > 0 ? Row(kDim, kNoPermission) : First(key);
+  }
   void Use(int64_t key, int64_t count, int64_t step) {
-    const Row value = Read(key);
-    Entry& entry = rows[key];
-    entry = {value, entry.frequency + count, step};
+    if (const auto found = rows.find(key); found != rows.end()) {
+      found->second.frequency += count;
+      found->second.version = step;
+    } else if ((counts[key] += count) >= min_frequency) {
+      rows[key] = {First(key), counts[key], step};
+    }
   }
 };
 
@@ -84,7 +98,8 @@ class Tables {
  public:
   Tables(const GpuExec& gpu, size_t num_tables) : gpu_(gpu), models_(num_tables) {
     for (size_t t = 0; t < num_tables; ++t) {
-      owners_.push_back(MakeGpuTable(gpu, Config()));
+      models_[t].min_frequency = 2 * static_cast<int64_t>(t % 2);
+      owners_.push_back(MakeGpuTable(gpu, Config(models_[t].min_frequency)));
       tables_.push_back(owners_.back().get());
     }
   }
@@ -225,7 +240,9 @@ class Tables {
     Apply(plan, out, rows_grad);
     for (size_t t = 0; t < models_.size(); ++t) {
       for (const auto& [key, sum] : sums[t]) {
-        Row& value = models_[t].rows[key].value;
+        const auto row = models_[t].rows.find(key);
+        if (row == models_[t].rows.end()) continue;
+        Row& value = row->second.value;
         for (size_t d = 0; d < value.size(); ++d) value[d] -= kLearningRate * sum[d];
       }
     }

@@ -92,6 +92,13 @@ Status Upload(const GpuExec& exec, Span<const T> host, DeviceBuffer<T>* device) 
   return host.empty() ? Status() : CopyToDevice(exec, host, device->data());
 }
 
+// Copies an array in device memory.
+template <typename T>
+Status CopyArray(const GpuExec& exec, Span<const T> from, T* to) {
+  if (from.empty()) return Status();
+  return CopyOnDevice(exec, from.data, from.size * int64_t{sizeof(T)}, to);
+}
+
 // Sets each byte.
 template <typename T>
 Status Fill(const GpuExec& exec, int byte, Span<T> memory) {

@@ -27,6 +27,11 @@ GpuTableKeys KeysOf(Span<GpuTable* const> tables, const GpuTableGroupPlan& plan)
   return {tables, AsSpan(plan.keys.ends), {plan.keys.keys.data(), plan.num_keys()}};
 }
 
+template <typename T>
+GpuUses UsesOf(const GpuTableGroupInput<T>& in, const GpuTableGroupPlan& plan) {
+  return {{plan.keys.counts.data(), plan.num_keys()}, {}, in.step};
+}
+
 }  // namespace
 
 template <typename T>
@@ -35,7 +40,7 @@ Status PlanTableGroupLookup(const GpuExec& exec, const GpuTableGroupInput<T>& in
   FE_RETURN_IF_ERROR(CheckTables(in));
   FE_RETURN_IF_ERROR(FindGroupKeys(exec, in.keys, &plan->keys));
   if (!in.insert) return Status();
-  return PlanGpuInsert(exec, KeysOf(in.tables, *plan), &plan->insert);
+  return PlanGpuTraining(exec, KeysOf(in.tables, *plan), UsesOf(in, *plan), &plan->training);
 }
 
 template <typename T>
@@ -59,10 +64,9 @@ Status RunTableGroupLookup(const GpuExec& exec, const GpuTableGroupInput<T>& in,
   for (T* rows : out.rows) values.push_back(reinterpret_cast<char*>(rows));
   const GpuTableKeys keys = KeysOf(in.tables, plan);
   const GpuLookupOutput found = {out.handles, AsSpan(std::as_const(values))};
-  const GpuUses uses = {{plan.keys.counts.data(), plan.num_keys()}, {}, in.step};
-  FE_RETURN_IF_ERROR(in.insert
-                         ? RunGpuFindOrInsert(exec, keys, uses, plan.insert, out.evicted, found)
-                         : FindInGpuTables(exec, keys, found));
+  FE_RETURN_IF_ERROR(
+      in.insert ? RunGpuTraining(exec, keys, UsesOf(in, plan), plan.training, out.evicted, found)
+                : FindInGpuTables(exec, keys, found));
   const std::vector<GroupColumn<T>> columns = PositionColumns(in.keys, plan, out.rows);
   GpuGroupPlan<T> group;
   FE_RETURN_IF_ERROR(PlanGroupLookup<T>(exec, plan.keys.orders, AsSpan(columns), &group));

@@ -11,7 +11,7 @@
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/lookup/group/group_keys.cu.h"
 #include "tf_ops/core/lookup/group/group_lookup.h"
-#include "tf_ops/core/table/gpu/gpu_table.h"
+#include "tf_ops/core/table/gpu/training.cu.h"
 
 namespace fused_embedding {
 
@@ -19,13 +19,13 @@ template <typename T>
 struct GpuTableGroupInput {
   GroupKeysInput<T> keys;        // its arrays are in device memory
   Span<GpuTable* const> tables;  // [num_tables] distinct
-  bool insert = false;           // count keys and insert them (training), or change nothing
+  bool insert = false;           // count keys and insert what is admitted, or change nothing
   int64_t step = 0;              // version of the rows, where `insert`
 };
 
 struct GpuTableGroupPlan {
   GpuGroupKeys keys;
-  GpuInsertPlan insert;  // empty unless the input's `insert`
+  GpuTrainingPlan training;  // empty unless the input's `insert`
 
   int64_t num_keys() const { return keys.ends.empty() ? 0 : keys.ends.back(); }
   int64_t num_keys(size_t table) const {
@@ -34,7 +34,7 @@ struct GpuTableGroupPlan {
 };
 
 // Finds the keys of the columns, and what inserting them will do. Waits once for the keys, and as
-// PlanGpuInsert does. The tables keep their rows if it fails.
+// PlanGpuTraining does. The tables keep their rows if it fails.
 template <typename T>
 Status PlanTableGroupLookup(const GpuExec& exec, const GpuTableGroupInput<T>& in,
                             GpuTableGroupPlan* plan);

@@ -12,6 +12,10 @@ namespace {
 
 __global__ void BucketsKernel(Batch batch, uint32_t* __restrict__ buckets) {
   for (int64_t i = ThreadOfGrid(); i < batch.num_keys; i += NumThreadsOfGrid()) {
+    if (!batch.IsUsed(i)) {
+      buckets[i] = static_cast<uint32_t>(batch.num_buckets);
+      continue;
+    }
     const TableOfBatch& table = batch.tables[batch.TableOf(i)];
     const uint32_t bucket = table.view.BucketOf(table.view.Hash(batch.keys[i]));
     buckets[i] = static_cast<uint32_t>(table.first_bucket + bucket);
@@ -19,7 +23,7 @@ __global__ void BucketsKernel(Batch batch, uint32_t* __restrict__ buckets) {
 }
 
 Status CheckTables(Span<GpuTable* const> tables) {
-  constexpr int64_t kMaxBucketsOfCall = int64_t{1} << 32;
+  constexpr int64_t kMaxBucketsOfCall = (int64_t{1} << 32) - 1;  // and one for unused keys
   int64_t num_buckets = 0;
   for (int64_t t = 0; t < tables.size; ++t) {
     if (tables[t] == nullptr) return InvalidArgument("tables[", t, "] is null; create it first");
@@ -79,10 +83,10 @@ Status CheckGpuLookupOutput(const GpuTableKeys& in, const GpuLookupOutput& out) 
   return Status();
 }
 
-int64_t NumBuckets(const GpuTableKeys& in) {
-  int64_t num_buckets = 0;
-  for (const GpuTable* table : in.tables) num_buckets += table->num_buckets();
-  return num_buckets;
+Status CheckGpuCounts(const GpuTableKeys& in, const GpuUses& uses) {
+  if (uses.counts.empty() || uses.counts.size == in.keys.size) return Status();
+  return InvalidArgument("counts must have one number for each of ", in.keys.size, " keys, got ",
+                         uses.counts.size);
 }
 
 void ChangeTables(const GpuTableKeys& in) {
@@ -103,23 +107,25 @@ std::vector<TableOfBatch> TablesOfBatch(const GpuTableKeys& in, Span<char* const
 }
 
 Status UploadedBatch::Upload(const GpuExec& exec, const std::vector<TableOfBatch>& tables,
-                             Span<const int64_t> keys) {
+                             const GpuTableKeys& in) {
   FE_RETURN_IF_ERROR(fused_embedding::Upload<TableOfBatch>(exec, AsSpan(tables), &tables_));
-  int64_t row_bytes = 0;
+  int64_t row_bytes = 0, num_buckets = 0;
   for (const TableOfBatch& table : tables) {
     row_bytes = std::max(row_bytes, table.view.format.row_bytes);
+    num_buckets += int64_t{table.view.mask} + 1;
   }
-  batch_ = {tables_.data(), tables_.size(), keys.data, keys.size, NumLanes(row_bytes / 16)};
+  batch_ = {tables_.data(), tables_.size(),          in.keys.data, in.keys.size, in.is_used,
+            num_buckets,    NumLanes(row_bytes / 16)};
   return Status();
 }
 
-Status SortByBucket(const GpuExec& exec, const Batch& batch, int64_t num_buckets,
-                    DeviceBuffer<uint32_t>* buckets, DeviceBuffer<int32_t>* order) {
+Status SortByBucket(const GpuExec& exec, const Batch& batch, DeviceBuffer<uint32_t>* buckets,
+                    DeviceBuffer<int32_t>* order) {
   DeviceBuffer<uint32_t> unsorted;
   FE_RETURN_IF_ERROR(unsorted.Allocate(exec, batch.num_keys));
   FE_RETURN_IF_ERROR(Launch(exec, batch.num_keys, BucketsKernel, batch, unsorted.data()));
   SortedKeys sorted;
-  FE_RETURN_IF_ERROR(SortByKey(exec, unsorted.span(), num_buckets, &sorted));
+  FE_RETURN_IF_ERROR(SortByKey(exec, unsorted.span(), batch.num_buckets + 1, &sorted));
   *buckets = std::move(sorted.keys);
   *order = std::move(sorted.order);
   return Status();

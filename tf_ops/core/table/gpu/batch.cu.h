@@ -27,7 +27,11 @@ struct Batch {
   int64_t num_tables;
   const int64_t* keys;  // [num_keys]
   int64_t num_keys;
-  int row_lanes;  // that copy a row: 16 bytes each of the widest table's
+  const bool* is_used;  // [num_keys], or null: all are
+  int64_t num_buckets;  // of all tables; the bucket of a key that is not used
+  int row_lanes;        // that copy a row: 16 bytes each of the widest table's
+
+  __device__ bool IsUsed(int64_t position) const { return !is_used || is_used[position]; }
 
   __device__ int64_t TableOf(int64_t position) const {
     return ItemOfPosition(num_tables, position, [&](int64_t t) { return tables[t].end; });
@@ -50,6 +54,7 @@ __device__ void ForEachBucket(const SortedBatch& sorted, const Body& body) {
   for (int64_t i = lanes.GroupOfGrid(); i < num_keys; i += lanes.NumGroupsOfGrid()) {
     const uint32_t bucket = sorted.buckets[i];
     if (i > 0 && sorted.buckets[i - 1] == bucket) continue;
+    if (bucket == sorted.batch.num_buckets) continue;
     Range run = {i, i + 1};
     while (run.end < num_keys && sorted.buckets[run.end] == bucket) ++run.end;
     const int64_t table = sorted.batch.TableOf(sorted.order[i]);
@@ -63,8 +68,8 @@ __device__ void ForEachBucket(const SortedBatch& sorted, const Body& body) {
 // InvalidArgument for tables and sizes that make no sense.
 Status CheckGpuTableKeys(const GpuTableKeys& in);
 Status CheckGpuLookupOutput(const GpuTableKeys& in, const GpuLookupOutput& out);
+Status CheckGpuCounts(const GpuTableKeys& in, const GpuUses& uses);
 
-int64_t NumBuckets(const GpuTableKeys& in);
 // `values`: one for each table, or empty.
 std::vector<TableOfBatch> TablesOfBatch(const GpuTableKeys& in, Span<char* const> values);
 // Plans made before are no longer valid.
@@ -74,7 +79,7 @@ void ChangeTables(const GpuTableKeys& in);
 class UploadedBatch {
  public:
   Status Upload(const GpuExec& exec, const std::vector<TableOfBatch>& tables,
-                Span<const int64_t> keys);
+                const GpuTableKeys& in);
   const Batch& batch() const { return batch_; }
 
  private:
@@ -83,13 +88,13 @@ class UploadedBatch {
 };
 
 // Sorts the keys by bucket.
-Status SortByBucket(const GpuExec& exec, const Batch& batch, int64_t num_buckets,
-                    DeviceBuffer<uint32_t>* buckets, DeviceBuffer<int32_t>* order);
+Status SortByBucket(const GpuExec& exec, const Batch& batch, DeviceBuffer<uint32_t>* buckets,
+                    DeviceBuffer<int32_t>* order);
 
-// rows.cu.cc: a value for each key, if `handles` are those of the batch. A key without a row reads
-// its first value, or zeros.
-Status ReadValues(const GpuExec& exec, const Batch& batch, const int64_t* handles,
-                  bool reads_first_values);
+// rows.cu.cc: a value for each key, if `handles` are those of the batch. A used key that was to be
+// inserted and has no row was refused: it reads zeros. Others without a row read their first value,
+// or the no_permission_value of a table that counts keys first.
+Status ReadValues(const GpuExec& exec, const Batch& batch, const int64_t* handles, bool is_insert);
 
 struct EvictedEntry {
   int64_t key;

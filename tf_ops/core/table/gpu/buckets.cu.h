@@ -48,6 +48,8 @@ struct RowFormat {
   int64_t dim, value_bytes, row_bytes;
   const char* behind_value;  // of a new row, [row_bytes - value_bytes]
   FirstValues first_values;
+  bool counts_first;  // keys without a row read this:
+  double no_permission_value;
 };
 
 struct Piece {

@@ -52,11 +52,17 @@ __global__ void ExpireKernel(GpuTableView view, Expiry expiry,
 Status ExpireInGpuTable(const GpuExec& exec, const Expiry& expiry, GpuTable* table,
                         int64_t* num_expired) {
   DeviceBuffer<unsigned long long> expired;
-  FE_RETURN_IF_ERROR(expired.Allocate(exec, 1));
+  FE_RETURN_IF_ERROR(expired.Allocate(exec, 2));
   FE_RETURN_IF_ERROR(Fill(exec, 0, expired.span()));
-  table->Change();
-  FE_RETURN_IF_ERROR(Launch(exec, table->num_buckets() * kEntries, ExpireKernel, table->view(),
-                            expiry, expired.data()));
+  const auto expire = [&](GpuTable* from, const Expiry& by, unsigned long long* number) {
+    from->Change();
+    return Launch(exec, from->num_buckets() * kEntries, ExpireKernel, from->view(), by, number);
+  };
+  FE_RETURN_IF_ERROR(expire(table, expiry, expired.data()));
+  if (table->counts() != nullptr) {
+    const Expiry by_age = {expiry.step, expiry.steps_to_live, 0};
+    FE_RETURN_IF_ERROR(expire(table->counts(), by_age, expired.data() + 1));
+  }
   unsigned long long number = 0;
   Readback readback;
   readback.Add<unsigned long long>(expired.data(), {&number, 1});

@@ -1,5 +1,6 @@
 #include "tf_ops/core/base/cuda/launch.cu.h"
 #include "tf_ops/core/table/gpu/batch.cu.h"
+#include "tf_ops/core/table/gpu/count_keys.cu.h"
 
 namespace fused_embedding {
 namespace {
@@ -7,6 +8,10 @@ namespace {
 __global__ void FindKernel(Batch batch, int64_t* __restrict__ handles) {
   const Lanes lanes(kBucketLanes);
   for (int64_t i = lanes.GroupOfGrid(); i < batch.num_keys; i += lanes.NumGroupsOfGrid()) {
+    if (!batch.IsUsed(i)) {
+      if (lanes.lane == 0) handles[i] = -1;
+      continue;
+    }
     const GpuTableView& view = batch.tables[batch.TableOf(i)].view;
     const int64_t key = batch.keys[i];
     const uint64_t hash = view.Hash(key);
@@ -39,12 +44,12 @@ Status FindInGpuTables(const GpuExec& exec, const GpuTableKeys& in, const GpuLoo
   FE_RETURN_IF_ERROR(CheckGpuTableKeys(in));
   FE_RETURN_IF_ERROR(CheckGpuLookupOutput(in, out));
   UploadedBatch uploaded;
-  FE_RETURN_IF_ERROR(uploaded.Upload(exec, TablesOfBatch(in, out.values), in.keys));
+  FE_RETURN_IF_ERROR(uploaded.Upload(exec, TablesOfBatch(in, out.values), in));
   const Batch& batch = uploaded.batch();
   FE_RETURN_IF_ERROR(
       Launch(exec, in.keys.size * kBucketLanes, FindKernel, batch, out.handles.data));
   if (out.values.empty()) return Status();
-  return ReadValues(exec, batch, out.handles.data, /*reads_first_values=*/true);
+  return ReadValues(exec, batch, out.handles.data, /*is_insert=*/false);
 }
 
 Status EraseFromGpuTables(const GpuExec& exec, const GpuTableKeys& in, Span<bool> is_erased) {
@@ -53,11 +58,13 @@ Status EraseFromGpuTables(const GpuExec& exec, const GpuTableKeys& in, Span<bool
     return InvalidArgument("is_erased must have one element for each of ", in.keys.size,
                            " keys, got ", is_erased.size);
   }
+  FE_RETURN_IF_ERROR(EraseCounts(exec, in));
   UploadedBatch uploaded;
-  FE_RETURN_IF_ERROR(uploaded.Upload(exec, TablesOfBatch(in, {}), in.keys));
+  FE_RETURN_IF_ERROR(uploaded.Upload(exec, TablesOfBatch(in, {}), in));
   DeviceBuffer<uint32_t> buckets;
   DeviceBuffer<int32_t> order;
-  FE_RETURN_IF_ERROR(SortByBucket(exec, uploaded.batch(), NumBuckets(in), &buckets, &order));
+  FE_RETURN_IF_ERROR(SortByBucket(exec, uploaded.batch(), &buckets, &order));
+  if (in.is_used) FE_RETURN_IF_ERROR(Fill(exec, 0, is_erased));
   ChangeTables(in);
   return Launch(exec, in.keys.size * kBucketLanes, EraseKernel,
                 SortedBatch{uploaded.batch(), buckets.data(), order.data()}, is_erased.data);

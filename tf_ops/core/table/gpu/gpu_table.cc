@@ -17,6 +17,24 @@ int64_t BytesOfBucket(const RowLayout& layout) {
   return kEntries * (kEntryBytes + RowBytes(layout));
 }
 
+Status CheckCounts(const GpuTableConfig& config) {
+  if (config.min_frequency < 0) {
+    return InvalidArgument("min_frequency must not be negative, got ", config.min_frequency);
+  }
+  if (config.min_frequency > 0 && config.eviction == GpuEviction::kGiven) {
+    return InvalidArgument("min_frequency must be 0 where scores are given, got ",
+                           config.min_frequency, "; choose another eviction");
+  }
+  RowLayout counts;
+  counts.dim = 1;
+  if (config.min_frequency > 0 && config.max_count_bytes < BytesOfBucket(counts)) {
+    return InvalidArgument("max_count_bytes = ", config.max_count_bytes,
+                           " must hold a bucket of counts, ", BytesOfBucket(counts),
+                           " bytes; raise it, or set min_frequency to 0");
+  }
+  return Status();
+}
+
 }  // namespace
 
 Status CheckGpuTableConfig(const GpuTableConfig& config) {
@@ -37,6 +55,7 @@ Status CheckGpuTableConfig(const GpuTableConfig& config) {
                            " must hold min_buckets = ", min_buckets, " buckets of ",
                            bytes_of_bucket, " bytes; raise it, or lower min_buckets");
   }
+  FE_RETURN_IF_ERROR(CheckCounts(config));
   return CheckInitializer(config.initializer, layout);
 }
 
@@ -59,6 +78,7 @@ Status GpuTable::EnsureSlots(const GpuExec& exec, Span<const Slot> slots) {
   if (missing.empty()) return Status();
   GpuTableConfig config = config_;
   config.layout.slots.insert(config.layout.slots.end(), missing.begin(), missing.end());
+  config.min_frequency = 0;  // counts are not made anew
   GpuTable wider(config);
   if (!wider.Holds(num_buckets_)) {
     return ResourceExhausted("the ", num_buckets_, " buckets of the table take ",
@@ -72,6 +92,8 @@ Status GpuTable::EnsureSlots(const GpuExec& exec, Span<const Slot> slots) {
   }
   FE_RETURN_IF_ERROR(CopyRowsTo(exec, wider));
   wider.num_changes_ = num_changes_ + 1;
+  wider.config_.min_frequency = config_.min_frequency;
+  wider.counts_ = std::move(counts_);
   *this = std::move(wider);
   return Status();
 }

@@ -24,6 +24,16 @@ ValueRange RangeOf(const GpuTableConfig& config) {
   return {};
 }
 
+// Rows are not used: the smallest.
+GpuTableConfig CountsConfig(const GpuTableConfig& config) {
+  GpuTableConfig counts;
+  counts.layout.dim = 1;
+  counts.eviction = GpuEviction::kLru;
+  counts.max_bytes = config.max_count_bytes;
+  counts.hash_key = config.hash_key;
+  return counts;
+}
+
 }  // namespace
 
 Status GpuTable::Create(const GpuExec& exec, const GpuTableConfig& config,
@@ -40,7 +50,9 @@ Status GpuTable::Init(const GpuExec& exec) {
   behind_value.resize(static_cast<size_t>(row_bytes_ - config_.layout.value_bytes()));
   FE_RETURN_IF_ERROR(Upload<char>(exec, AsSpan(behind_value), &behind_value_));
   FE_RETURN_IF_ERROR(Upload<char>(exec, AsSpan(config_.initializer.matrix), &matrix_));
-  return AddBuckets(exec, config_.min_buckets);
+  FE_RETURN_IF_ERROR(AddBuckets(exec, config_.min_buckets));
+  if (config_.min_frequency == 0) return Status();
+  return Create(exec, CountsConfig(config_), &counts_);
 }
 
 Status GpuTable::AddPiece(const GpuExec& exec) {
@@ -94,7 +106,9 @@ GpuTableView GpuTable::view() const {
       row_bytes_,
       behind_value_.data(),
       {initializer.kind, initializer.a, initializer.b, RangeOf(config_),
-       SeedState(initializer.seed), matrix_.data(), matrix_.size() / layout.value_bytes()}};
+       SeedState(initializer.seed), matrix_.data(), matrix_.size() / layout.value_bytes()},
+      counts_ != nullptr,
+      config_.no_permission_value};
   return view;
 }
 

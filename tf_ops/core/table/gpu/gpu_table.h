@@ -52,6 +52,14 @@ struct GpuTableConfig {
   int64_t max_bytes = 0;    // of device memory, for buckets and rows
   int64_t min_buckets = 1;  // a power of two
   uint64_t hash_key = 0;    // a secret: nobody can choose keys of one bucket who does not know it
+
+  // Admission: a key gets a row at this occurrence in training lookups, and reads
+  // no_permission_value before. 0: at once. Keys without a row are counted in at most
+  // max_count_bytes of device memory; where they do not fit, those that were used longest ago are
+  // forgotten.
+  int64_t min_frequency = 0;
+  double no_permission_value = 0;
+  int64_t max_count_bytes = 0;
 };
 
 // InvalidArgument for a config that makes no sense.
@@ -65,7 +73,11 @@ class GpuTable {
 
   const GpuTableConfig& config() const { return config_; }
   int64_t num_buckets() const { return num_buckets_; }
-  int64_t memory_bytes() const { return memory_bytes_; }
+  int64_t memory_bytes() const {
+    return memory_bytes_ + (counts_ == nullptr ? 0 : counts_->memory_bytes());
+  }
+  // The keys without a row that were counted, whose rows have no meaning; null: none are.
+  GpuTable* counts() const { return counts_.get(); }
   // A row as the arrays of GpuRows have it: value and slots with the offsets of `layout`, less its
   // header, rounded up to 16 bytes.
   int64_t row_bytes() const { return row_bytes_; }
@@ -104,14 +116,16 @@ class GpuTable {
   std::vector<DeviceBuffer<char>> pieces_;
   DeviceBuffer<char> behind_value_;  // the bytes of a new row that follow its value
   DeviceBuffer<char> matrix_;        // InitializerKind::kMatrix
+  std::unique_ptr<GpuTable> counts_;
 };
 
 // The keys of a call: those of table t are keys[ends[t - 1]] to keys[ends[t] - 1]. Keys of a table
 // are distinct; if one occurs twice, its occurrences are handled one after the other.
 struct GpuTableKeys {
-  Span<GpuTable* const> tables;  // [t] distinct
-  Span<const int64_t> ends;      // [t] on the host
-  Span<const int64_t> keys;      // [n]
+  Span<GpuTable* const> tables;   // [t] distinct
+  Span<const int64_t> ends;       // [t] on the host
+  Span<const int64_t> keys;       // [n]
+  const bool* is_used = nullptr;  // [n] keys that are not used are passed over; null: all are
 };
 
 // Rows as arrays, in device memory or null.
@@ -129,7 +143,8 @@ struct GpuLookupOutput {
   Span<char* const> values = {};  // [t] on the host: [n of the table, dim] each; empty: not wanted
 };
 
-// Evaluation: changes nothing. A key without a row reads its first value. Does not wait.
+// Evaluation: changes nothing. A key without a row reads its first value, or no_permission_value
+// where keys are counted first. Does not wait.
 Status FindInGpuTables(const GpuExec& exec, const GpuTableKeys& in, const GpuLookupOutput& out);
 
 // What a batch will do. A Run takes the keys that its plan was made for.
@@ -159,14 +174,14 @@ struct GpuEvicted {
   Span<int32_t> num_rows;    // [t]
 };
 
-// Training: counts the keys and inserts them; new rows get their first values. A refused key reads
-// zeros. FailedPrecondition if a table changed since the plan.
+// Counts the keys and inserts them, whatever the admission; new rows get their first values. A
+// refused key reads zeros. FailedPrecondition if a table changed since the plan.
 Status RunGpuFindOrInsert(const GpuExec& exec, const GpuTableKeys& in, const GpuUses& uses,
                           const GpuInsertPlan& plan, const GpuEvicted& evicted,
                           const GpuLookupOutput& out);
 
-// Sets rows, and inserts those that are missing. `content` is [n] each; `scores` is for
-// GpuEviction::kGiven alone, `keys` is not read.
+// Sets rows, and inserts those that are missing, whatever the admission. `content` is [n] each;
+// `scores` is for GpuEviction::kGiven alone, `keys` is not read.
 struct GpuContent {
   Span<const uint32_t> frequencies, versions;
   Span<const uint64_t> scores;
@@ -175,10 +190,12 @@ struct GpuContent {
 Status RunGpuUpsert(const GpuExec& exec, const GpuTableKeys& in, const GpuContent& content,
                     const GpuInsertPlan& plan, const GpuEvicted& evicted);
 
-// is_erased[i] is set for a key that had a row. Does not wait.
+// Erases rows, and the counts of keys without one. is_erased[i] is set for a key that had a row.
+// Does not wait.
 Status EraseFromGpuTables(const GpuExec& exec, const GpuTableKeys& in, Span<bool> is_erased);
 
-// Erases the rows that expire; `expiry.step` is not negative. Waits once, for their number.
+// Erases the rows, and by their age the counts of keys without one, that expire; `expiry.step` is
+// not negative. Waits once, for their number.
 Status ExpireInGpuTable(const GpuExec& exec, const Expiry& expiry, GpuTable* table,
                         int64_t* num_expired);
 

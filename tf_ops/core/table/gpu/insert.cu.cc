@@ -3,6 +3,7 @@
 #include "tf_ops/core/base/cuda/algorithm.h"
 #include "tf_ops/core/base/cuda/launch.cu.h"
 #include "tf_ops/core/table/gpu/batch.cu.h"
+#include "tf_ops/core/table/gpu/count_keys.cu.h"
 #include "tf_ops/core/table/gpu/growth.cu.h"
 #include "tf_ops/core/table/row_layout.h"
 
@@ -123,9 +124,8 @@ __global__ void CountOverflowKernel(SortedBatch sorted, Overflow* overflows) {
 Status CountOverflows(const GpuExec& exec, const GpuTableKeys& in, GpuInsertPlan* plan,
                       std::vector<Overflow>* overflows) {
   UploadedBatch uploaded;
-  FE_RETURN_IF_ERROR(uploaded.Upload(exec, TablesOfBatch(in, {}), in.keys));
-  FE_RETURN_IF_ERROR(
-      SortByBucket(exec, uploaded.batch(), NumBuckets(in), &plan->buckets, &plan->order));
+  FE_RETURN_IF_ERROR(uploaded.Upload(exec, TablesOfBatch(in, {}), in));
+  FE_RETURN_IF_ERROR(SortByBucket(exec, uploaded.batch(), &plan->buckets, &plan->order));
   DeviceBuffer<Overflow> device_overflows;
   FE_RETURN_IF_ERROR(device_overflows.Allocate(exec, in.tables.size));
   FE_RETURN_IF_ERROR(Fill(exec, 0, device_overflows.span()));
@@ -348,6 +348,10 @@ Status RunInsert(const GpuExec& exec, const Batch& batch, const EntryUpdate& upd
   DeviceBuffer<int32_t> evicted_row, evicted_before;
   DeviceBuffer<EvictedEntry> evicted_entries;
   FE_RETURN_IF_ERROR(is_written.Allocate(exec, batch.num_keys));
+  if (batch.is_used) {  // what no bucket's owner writes
+    FE_RETURN_IF_ERROR(Fill(exec, 0, is_written.span()));
+    FE_RETURN_IF_ERROR(Fill<int64_t>(exec, 0xff, {handles, batch.num_keys}));
+  }
   if (!evicted.rows.empty()) {
     FE_RETURN_IF_ERROR(evicted_row.Allocate(exec, batch.num_keys + 1));
     FE_RETURN_IF_ERROR(evicted_before.Allocate(exec, batch.num_keys + 1));
@@ -404,18 +408,15 @@ Status RunGpuFindOrInsert(const GpuExec& exec, const GpuTableKeys& in, const Gpu
   FE_RETURN_IF_ERROR(CheckPlan(in, plan));
   FE_RETURN_IF_ERROR(CheckGivenScores(in, uses.scores));
   FE_RETURN_IF_ERROR(CheckEvicted(in, evicted));
-  if (!uses.counts.empty() && uses.counts.size != in.keys.size) {
-    return InvalidArgument("counts must have one number for each of ", in.keys.size, " keys, got ",
-                           uses.counts.size);
-  }
+  FE_RETURN_IF_ERROR(CheckGpuCounts(in, uses));
   UploadedBatch uploaded;
-  FE_RETURN_IF_ERROR(uploaded.Upload(exec, TablesOfRun(in, plan, evicted, out.values), in.keys));
+  FE_RETURN_IF_ERROR(uploaded.Upload(exec, TablesOfRun(in, plan, evicted, out.values), in));
   ChangeTables(in);
   const EntryUpdate update = {uses.counts.data, SaturatedVersion(uses.step), uses.scores.data,
                               nullptr, nullptr};
   FE_RETURN_IF_ERROR(RunInsert(exec, uploaded.batch(), update, plan, evicted, out.handles.data));
   if (out.values.empty()) return Status();
-  return ReadValues(exec, uploaded.batch(), out.handles.data, /*reads_first_values=*/false);
+  return ReadValues(exec, uploaded.batch(), out.handles.data, /*is_insert=*/true);
 }
 
 Status RunGpuUpsert(const GpuExec& exec, const GpuTableKeys& in, const GpuContent& content,
@@ -439,7 +440,8 @@ Status RunGpuUpsert(const GpuExec& exec, const GpuTableKeys& in, const GpuConten
   }
   UploadedBatch uploaded;
   DeviceBuffer<int64_t> handles;
-  FE_RETURN_IF_ERROR(uploaded.Upload(exec, tables, in.keys));
+  FE_RETURN_IF_ERROR(EraseCounts(exec, in));
+  FE_RETURN_IF_ERROR(uploaded.Upload(exec, tables, in));
   FE_RETURN_IF_ERROR(handles.Allocate(exec, in.keys.size));
   ChangeTables(in);
   const EntryUpdate update = {nullptr, 0, content.scores.data, content.frequencies.data,

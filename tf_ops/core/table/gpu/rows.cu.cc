@@ -61,8 +61,31 @@ __device__ void WriteFirstValue(const Lanes& lanes, const RowFormat& format, int
   }
 }
 
-__global__ void ReadValuesKernel(Batch batch, const int64_t* __restrict__ handles,
-                                 bool reads_first_values) {
+template <typename T>
+__device__ void FillNumbers(const Lanes& lanes, int64_t dim, double number, char* out) {
+  T* value = reinterpret_cast<T*>(out);
+  for (int64_t d = lanes.lane; d < dim; d += lanes.size) {
+    Store(static_cast<ComputeType<T>>(number), &value[d]);
+  }
+}
+
+// What a key reads that has no row, and may have none.
+__device__ void WriteAbsentValue(const Lanes& lanes, const RowFormat& format, int64_t key,
+                                 char* out) {
+  if (!format.counts_first) return WriteFirstValue(lanes, format, key, out);
+  switch (format.value_type) {
+    case ValueType::kFloat:
+      return FillNumbers<float>(lanes, format.dim, format.no_permission_value, out);
+    case ValueType::kDouble:
+      return FillNumbers<double>(lanes, format.dim, format.no_permission_value, out);
+    case ValueType::kHalf:
+      return FillNumbers<Half>(lanes, format.dim, format.no_permission_value, out);
+    case ValueType::kBFloat16:
+      return FillNumbers<BFloat16>(lanes, format.dim, format.no_permission_value, out);
+  }
+}
+
+__global__ void ReadValuesKernel(Batch batch, const int64_t* __restrict__ handles, bool is_insert) {
   const Lanes lanes(batch.row_lanes);
   for (int64_t i = lanes.GroupOfGrid(); i < batch.num_keys; i += lanes.NumGroupsOfGrid()) {
     const TableOfBatch& table = batch.tables[batch.TableOf(i)];
@@ -70,8 +93,8 @@ __global__ void ReadValuesKernel(Batch batch, const int64_t* __restrict__ handle
     char* value = table.values + (i - table.begin) * format.value_bytes;
     if (handles[i] >= 0) {
       CopyRow(lanes, table.view.row(handles[i]), format.value_bytes, value);
-    } else if (reads_first_values) {
-      WriteFirstValue(lanes, format, batch.keys[i], value);
+    } else if (!is_insert || !batch.IsUsed(i)) {
+      WriteAbsentValue(lanes, format, batch.keys[i], value);
     } else {
       for (int64_t b = lanes.lane; b < format.value_bytes; b += lanes.size) value[b] = 0;
     }
@@ -117,10 +140,9 @@ __global__ void WriteRowsKernel(Batch batch, Assigned assigned,
 
 }  // namespace
 
-Status ReadValues(const GpuExec& exec, const Batch& batch, const int64_t* handles,
-                  bool reads_first_values) {
+Status ReadValues(const GpuExec& exec, const Batch& batch, const int64_t* handles, bool is_insert) {
   return Launch(exec, batch.num_keys * batch.row_lanes, ReadValuesKernel, batch, handles,
-                reads_first_values);
+                is_insert);
 }
 
 Status WriteRows(const GpuExec& exec, const Batch& batch, const Assigned& assigned,
