@@ -208,6 +208,32 @@ TEST_F(CudaGpuTableTraining, CountsAsMapsInAnyOrderOfThreads) {
   }
 }
 
+TEST_F(CudaGpuTableTraining, KeysThatAreNotUsedArePassedOver) {
+  const auto table = MakeGpuTable(gpu, Config(0));
+  FindOrInsert(gpu, {table.get()}, {{1, 2, 3}}, {{}, {}, 4});
+  const DeviceKeys keys({table.get()}, {{1, 2, 5, 6}});
+  const DeviceArray<bool> is_used(Array<bool>{true, false, false, true});
+  const Lookups lookups({table.get()}, {{1, 2, 5, 6}});
+  GpuTableKeys in = keys.view();
+  in.is_used = is_used.data();
+  ASSERT_TRUE(IsOk(FindInGpuTables(gpu, in, lookups.out())));
+  const std::vector<int64_t> found = lookups.ToHost()[0].handles;
+  EXPECT_TRUE(found[0] >= 0 && found[1] == -1 && found[2] == -1 && found[3] == -1);
+  GpuInsertPlan plan;
+  ASSERT_TRUE(IsOk(PlanGpuInsert(gpu, in, &plan)));
+  ASSERT_TRUE(IsOk(RunGpuFindOrInsert(gpu, in, {{}, {}, 5}, plan, {}, lookups.out())));
+  const GpuLookup inserted = lookups.ToHost()[0];
+  EXPECT_TRUE(inserted.handles[0] >= 0 && inserted.handles[3] >= 0);
+  EXPECT_TRUE(inserted.handles[1] == -1 && inserted.handles[2] == -1);
+  EXPECT_EQ(inserted.values[2], ValueOf(kFirst));
+  EXPECT_TRUE(UsesOf(gpu, table.get()) ==
+              (Uses{{1, {2, 5}}, {2, {1, 4}}, {3, {1, 4}}, {6, {1, 5}}}));
+  const DeviceArray<bool> is_erased(4);
+  ASSERT_TRUE(IsOk(EraseFromGpuTables(gpu, in, is_erased.span())));
+  EXPECT_EQ(is_erased.ToHost().values(), (std::vector<bool>{true, false, false, true}));
+  EXPECT_TRUE(UsesOf(gpu, table.get()) == (Uses{{2, {1, 4}}, {3, {1, 4}}}));
+}
+
 TEST_F(CudaGpuTableTraining, SlotsKeepTheCounts) {
   const auto table = MakeGpuTable(gpu, Config(2));
   ASSERT_TRUE(IsOk(Train(gpu, {table.get()}, {{1, 2, 3}}, {{1, 2, 1}, {}, 4})));
