@@ -131,20 +131,20 @@ FE_INLINE void AddUpBlock(int64_t begin, int64_t end, const AddTerm& add, Sum* s
   sum->Add(rest);
 }
 
-// The same of any number of terms. AddUpBlock occurs once: it is most of what is compiled.
+// The same of any number of terms.
 template <typename Sum, typename AddTerm>
 FE_INLINE void AddUpTerms(int64_t begin, int64_t end, const AddTerm& add, Sum* sum) {
-  const bool is_one_block = end - begin <= kTermsInBlock;
-  double parts[Sum::kNumValues];
-  asm("" : "=m"(parts));  // without a value if there is one block: GCC would warn
-  if (!is_one_block) std::fill_n(parts, Sum::kNumValues, 0.0);
-  for (;; begin += kTermsInBlock) {
-    const int64_t stop = std::min(end, begin + kTermsInBlock);
-    AddUpBlock(begin, stop, add, sum);
-    if (is_one_block) return;
-    if (stop == end) return sum->AddParts(parts);
+  if (end - begin <= kTermsInBlock) {
+    AddUpBlock(begin, end, add, sum);
+    return;
+  }
+  double parts[Sum::kNumValues] = {};
+  for (; begin < end; begin += kTermsInBlock) {
+    AddUpBlock(begin, std::min(end, begin + kTermsInBlock), add, sum);
     sum->AddTo(false, parts);
   }
+  *sum = Sum();
+  sum->AddParts(parts);
 }
 
 // Calls body(constant, first) for the values of a row, `constant` of them from `first` on: as many
