@@ -12,6 +12,8 @@
 // of the rows whose hash has the new bit moves, each to the same entry of the new bucket. After
 // that, a full bucket evicts its row of the smallest (score, key).
 //
+// A table may count keys before they get a row, in a table of counts of its own: training.cu.h.
+//
 // The functions below work on several tables with one launch a stage. The host must not call two of
 // them for the same table at once.
 
