@@ -259,6 +259,32 @@ TEST_F(CudaGpuTableTraining, ForgetsTheOldestCountsWhereThereIsNoRoom) {
   for (const auto& [key, use] : counts) EXPECT_GE(use.version, 1) << "key " << key;
 }
 
+TEST_F(CudaGpuTableTraining, EvictedRowsAreOfTheTablesAlone) {
+  GpuTableConfig config = Config(2);
+  config.eviction = GpuEviction::kLru;
+  config.max_bytes = BytesOfBuckets(config.layout, 1);
+  const auto table = MakeGpuTable(gpu, config);
+  std::vector<int64_t> keys;
+  for (int64_t key = 0; key < kEntries; ++key) keys.push_back(key);
+  ASSERT_TRUE(
+      IsOk(Train(gpu, {table.get()}, {keys}, {std::vector<int32_t>(keys.size(), 2), {}, 1})));
+  const DeviceKeys batch({table.get()}, {{-1, -2, -3}});
+  const DeviceArray<int32_t> counts(Array<int32_t>{2, 1, 2});
+  const DeviceArray<int64_t> handles(3);
+  const GpuUses uses = {counts.view(), {}, 2};
+  GpuTrainingPlan plan;
+  ASSERT_TRUE(IsOk(PlanGpuTraining(gpu, batch.view(), uses, &plan)));
+  EXPECT_EQ(plan.insert.num_evicted[0], 2);
+  const RowArrays arrays(2, table->row_bytes());
+  const GpuRows rows = arrays.rows();
+  const DeviceArray<int32_t> num_rows(1);
+  ASSERT_TRUE(IsOk(RunGpuTraining(gpu, batch.view(), uses, plan, {{&rows, 1}, num_rows.span()},
+                                  {handles.span()})));
+  EXPECT_EQ(num_rows.ToHost()[0], 2);
+  EXPECT_EQ(KeysOf(arrays.First(2)), (std::vector<int64_t>{0, 1}));  // of equal ones the least keys
+  EXPECT_TRUE(UsesOf(gpu, table->counts()) == (Uses{{-2, {1, 2}}}));
+}
+
 TEST_F(CudaGpuTableTraining, APlanThatFailsChangesNothing) {
   int64_t num_allocations = 0;
   for (bool has_failed = true; has_failed; ++num_allocations) {

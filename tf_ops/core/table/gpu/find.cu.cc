@@ -58,7 +58,6 @@ Status EraseFromGpuTables(const GpuExec& exec, const GpuTableKeys& in, Span<bool
     return InvalidArgument("is_erased must have one element for each of ", in.keys.size,
                            " keys, got ", is_erased.size);
   }
-  FE_RETURN_IF_ERROR(EraseCounts(exec, in));
   UploadedBatch uploaded;
   FE_RETURN_IF_ERROR(uploaded.Upload(exec, TablesOfBatch(in, {}), in));
   DeviceBuffer<uint32_t> buckets;
@@ -66,8 +65,10 @@ Status EraseFromGpuTables(const GpuExec& exec, const GpuTableKeys& in, Span<bool
   FE_RETURN_IF_ERROR(SortByBucket(exec, uploaded.batch(), &buckets, &order));
   if (in.is_used) FE_RETURN_IF_ERROR(Fill(exec, 0, is_erased));
   ChangeTables(in);
-  return Launch(exec, in.keys.size * kBucketLanes, EraseKernel,
-                SortedBatch{uploaded.batch(), buckets.data(), order.data()}, is_erased.data);
+  FE_RETURN_IF_ERROR(Launch(exec, in.keys.size * kBucketLanes, EraseKernel,
+                            SortedBatch{uploaded.batch(), buckets.data(), order.data()},
+                            is_erased.data));
+  return EraseCounts(exec, in);
 }
 
 }  // namespace fused_embedding

@@ -440,13 +440,13 @@ Status RunGpuUpsert(const GpuExec& exec, const GpuTableKeys& in, const GpuConten
   }
   UploadedBatch uploaded;
   DeviceBuffer<int64_t> handles;
-  FE_RETURN_IF_ERROR(EraseCounts(exec, in));
   FE_RETURN_IF_ERROR(uploaded.Upload(exec, tables, in));
   FE_RETURN_IF_ERROR(handles.Allocate(exec, in.keys.size));
   ChangeTables(in);
   const EntryUpdate update = {nullptr, 0, content.scores.data, content.frequencies.data,
                               content.versions.data};
-  return RunInsert(exec, uploaded.batch(), update, plan, evicted, handles.data());
+  FE_RETURN_IF_ERROR(RunInsert(exec, uploaded.batch(), update, plan, evicted, handles.data()));
+  return EraseCounts(exec, in);
 }
 
 }  // namespace fused_embedding

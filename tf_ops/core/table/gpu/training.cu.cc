@@ -58,12 +58,11 @@ __global__ void AdmitKernel(Admitting in, const int64_t* __restrict__ handles,
   });
 }
 
-// The counts that rows have taken over.
-__global__ void TakenOverKernel(Admitting in, const int64_t* __restrict__ handles,
-                                bool* __restrict__ is_taken_over) {
-  in.ForEachCounted([&](const AdmittingTable& table, int64_t position) {
-    is_taken_over[table.CountPosition(position) - in.num_keys] = handles[position] >= 0;
-  });
+__global__ void HasRowKernel(const int64_t* __restrict__ handles, int64_t num_keys,
+                             bool* __restrict__ has_row) {
+  for (int64_t i = ThreadOfGrid(); i < num_keys; i += NumThreadsOfGrid()) {
+    has_row[i] = handles[i] >= 0;
+  }
 }
 
 Status UploadAdmitting(const GpuExec& exec, const GpuTableKeys& in,
@@ -132,29 +131,12 @@ class EvictedOfTables {
 };
 
 // Erases the counts of keys that have a row now.
-Status EraseTakenOver(const GpuExec& exec, const GpuTableKeys& in,
-                      const std::vector<CountedKeys>& counted, const GpuTrainingPlan& plan,
-                      const int64_t* handles) {
-  const int64_t n = in.keys.size, num_counted = plan.keys.size() - n;
-  DeviceBuffer<AdmittingTable> tables;
-  DeviceBuffer<bool> is_taken_over, is_erased;
-  FE_RETURN_IF_ERROR(UploadAdmitting(exec, in, counted, &tables));
-  FE_RETURN_IF_ERROR(is_taken_over.Allocate(exec, num_counted));
-  FE_RETURN_IF_ERROR(is_erased.Allocate(exec, num_counted));
-  FE_RETURN_IF_ERROR(Launch(exec, n, TakenOverKernel, Admitting{tables.data(), tables.size(), n},
-                            handles, is_taken_over.data()));
-  std::vector<int64_t> ends;
-  for (size_t t = static_cast<size_t>(in.tables.size); t < plan.ends.size(); ++t) {
-    ends.push_back(plan.ends[t] - n);
-  }
-  const Span<GpuTable* const> of_counts = {plan.tables.data() + in.tables.size,
-                                           static_cast<int64_t>(ends.size())};
-  return EraseFromGpuTables(exec,
-                            {of_counts,
-                             AsSpan(std::as_const(ends)),
-                             {plan.keys.data() + n, num_counted},
-                             is_taken_over.data()},
-                            is_erased.span());
+Status EraseTakenOver(const GpuExec& exec, const GpuTableKeys& in, Span<const int64_t> handles) {
+  DeviceBuffer<bool> has_row;
+  FE_RETURN_IF_ERROR(has_row.Allocate(exec, handles.size));
+  FE_RETURN_IF_ERROR(
+      Launch(exec, handles.size, HasRowKernel, handles.data, handles.size, has_row.data()));
+  return EraseCounts(exec, {in.tables, in.ends, in.keys, has_row.data()});
 }
 
 }  // namespace
@@ -188,7 +170,6 @@ Status RunGpuTraining(const GpuExec& exec, const GpuTableKeys& in, const GpuUses
   }
   FE_RETURN_IF_ERROR(CheckGpuTableKeys(in));
   FE_RETURN_IF_ERROR(CheckGpuLookupOutput(in, out));
-  const std::vector<CountedKeys> counted = FindCountedKeys(in, in.keys.size);
   DeviceBuffer<int64_t> handles;
   EvictedOfTables evicted_of_tables;
   FE_RETURN_IF_ERROR(handles.Allocate(exec, plan.keys.size()));
@@ -198,7 +179,7 @@ Status RunGpuTraining(const GpuExec& exec, const GpuTableKeys& in, const GpuUses
                                         evicted_of_tables.out(), {handles.span()}));
   FE_RETURN_IF_ERROR(evicted_of_tables.CopyTo(exec, evicted));
   FE_RETURN_IF_ERROR(CopyArray<int64_t>(exec, {handles.data(), in.keys.size}, out.handles.data));
-  FE_RETURN_IF_ERROR(EraseTakenOver(exec, in, counted, plan, handles.data()));
+  FE_RETURN_IF_ERROR(EraseTakenOver(exec, in, out.handles));
   if (out.values.empty()) return Status();
   GpuTableKeys used = in;
   used.is_used = plan.is_used.data();
