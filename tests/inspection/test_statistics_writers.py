@@ -6,7 +6,6 @@ import importlib
 import pathlib
 import re
 import time
-from statistics import median
 
 import numpy as np
 import pytest
@@ -130,8 +129,9 @@ def test_a_callback_takes_under_a_hundredth_of_a_step(keras, tmp_path):
         callback._write_now()
         times.append(time.perf_counter() - begin)
     callback.on_train_end()
-    share = median(times) / (100 * step_s)
-    print(f"step {step_s * 1e6:.0f} us, write {median(times) * 1e6:.0f} us: {share:.3%}")
+    write_s = min(times)  # what else runs on the machine only adds
+    share = write_s / (100 * step_s)
+    print(f"step {step_s * 1e6:.0f} us, write {write_s * 1e6:.0f} us: {share:.3%}")
     assert share < 0.01
 
 
@@ -213,16 +213,14 @@ def test_a_hook_takes_under_a_hundredth_of_a_step(tmp_path):
         with v1.Session() as session:
             session.run(v1.global_variables_initializer())
 
-            def seconds(fetches):
-                times = []
-                for _ in range(200):
-                    begin = time.perf_counter()
-                    session.run(fetches)
-                    times.append(time.perf_counter() - begin)
-                return median(times)
-
-            step_s = seconds(train_op)
-            write_s = seconds([train_op, summary]) - step_s  # a hook adds to what is run
+            # In turns, and the fastest of each: what else runs on the machine only adds.
+            times = {train_op: [], (train_op, summary): []}
+            for fetches in list(times) * 200:
+                begin = time.perf_counter()
+                session.run(fetches)
+                times[fetches].append(time.perf_counter() - begin)
+            step_s, both_s = map(min, times.values())
+            write_s = both_s - step_s  # a hook adds to what is run
     print(f"step {step_s * 1e6:.0f} us, write {write_s * 1e6:.0f} us")
     assert write_s / (100 * step_s) < 0.01
 
