@@ -245,6 +245,17 @@ TEST_F(CudaGpuTableTraining, SlotsKeepTheCounts) {
   EXPECT_TRUE(UsesOf(gpu, table.get()) == (Uses{{2, {2, 4}}, {3, {2, 5}}}));
 }
 
+TEST_F(CudaGpuTableTraining, TakesBatchesWithoutKeys) {
+  const auto plain = MakeGpuTable(gpu, Config(0)), counted = MakeGpuTable(gpu, Config(2));
+  for (const KeyLists& lists : {KeyLists{{}, {}}, KeyLists{{1}, {}}, KeyLists{{}, {1, 2}}}) {
+    ASSERT_TRUE(IsOk(Train(gpu, {plain.get(), counted.get()}, lists, {{}, {}, 3})));
+    ASSERT_TRUE(IsOk(Train(gpu, {counted.get()}, {lists[1]}, {{}, {}, 4})));
+  }
+  EXPECT_TRUE(UsesOf(gpu, plain.get()) == (Uses{{1, {1, 3}}}));
+  EXPECT_TRUE(UsesOf(gpu, counted.get()) == (Uses{{1, {2, 4}}, {2, {2, 4}}}));
+  EXPECT_TRUE(Erase(gpu, {plain.get(), counted.get()}, {{}, {}}).empty());
+}
+
 TEST_F(CudaGpuTableTraining, ForgetsTheOldestCountsWhereThereIsNoRoom) {
   GpuTableConfig config = Config(3);
   config.max_count_bytes = BytesOfBuckets(config.layout, 1);

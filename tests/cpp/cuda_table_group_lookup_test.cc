@@ -118,6 +118,7 @@ class Tables {
     ASSERT_TRUE(IsOk(RunTableGroupLookup<float>(gpu_, in, plan, out.view())));
     EXPECT_EQ(NumWaits() - num_waits, !kIsEmulated ? 0 : insert ? 2 : 1) << "a Run waits";
     ExpectCombined(cases, out);
+    ExpectKeysOfTables(plan, out);
     if (insert) Train(cases, in, plan, out, random);
     ExpectContent();
   }
@@ -155,6 +156,31 @@ class Tables {
         models_[t].Use(keys.keys[t][i], keys.counts[t][i], step);
       }
     }
+  }
+
+  void ExpectKeysOfTables(const GpuTableGroupPlan& plan, const Outputs& out) const {
+    std::vector<DeviceArray<int64_t>> keys, handles;
+    std::vector<int64_t*> key_pointers, handle_pointers;
+    for (size_t t = 0; t < models_.size(); ++t) {
+      keys.emplace_back(plan.num_keys(t));
+      handles.emplace_back(plan.num_keys(t));
+      key_pointers.push_back(keys.back().data());
+      handle_pointers.push_back(handles.back().data());
+    }
+    const int64_t num_waits = NumWaits();
+    ASSERT_TRUE(IsOk(CopyKeysOfTables(gpu_, plan, out.handles.view(), AsSpan(key_pointers),
+                                      AsSpan(handle_pointers))));
+    EXPECT_EQ(NumWaits(), num_waits);
+    Ints all_keys, all_handles;
+    for (size_t t = 0; t < models_.size(); ++t) {
+      const Ints of_table = keys[t].ToHost().values(), found = handles[t].ToHost().values();
+      all_keys.insert(all_keys.end(), of_table.begin(), of_table.end());
+      all_handles.insert(all_handles.end(), found.begin(), found.end());
+    }
+    Ints want = OnHost(plan.keys.keys).values();
+    want.resize(static_cast<size_t>(plan.num_keys()));
+    EXPECT_EQ(all_keys, want);
+    EXPECT_EQ(all_handles, out.handles.ToHost().values());
   }
 
   void ExpectCombined(const std::vector<KeyColumnCase>& cases, const Outputs& out) const {
@@ -309,6 +335,22 @@ TEST_F(CudaTableGroup, TrainsAsMapsInAnyOrderOfThreads) {
         tables.Step(RandomColumns(&random, num_tables), step, step % 3 != 2, &random);
         if (HasFatalFailure()) return;
       }
+    }
+  }
+}
+
+TEST_F(CudaTableGroup, TakesColumnsWithoutIds) {
+  KeyColumnCase no_rows{{}, {}, 0}, no_ids{{}, {}, 3}, ids{{4, 4, 5}, {0, 1, 1}, 2};
+  no_rows.dim = no_ids.dim = ids.dim = kDim;
+  ids.table = 1;
+  Random random(1);
+  Tables tables(gpu, 2);
+  for (int64_t step = 0; step < 3; ++step) {
+    for (const bool insert : {false, true}) {
+      tables.Step({no_rows}, step, insert, &random);
+      tables.Step({no_ids, no_rows}, step, insert, &random);
+      tables.Step({no_ids, ids}, step, insert, &random);
+      if (HasFatalFailure()) return;
     }
   }
 }

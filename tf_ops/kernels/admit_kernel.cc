@@ -97,8 +97,8 @@ class AdmitOp final : public tensorflow::OpKernel {
       column.keys = InputSpan<int64_t>(keys[c]);
       if (first_values.size() > 0) {
         const auto t = static_cast<size_t>(table_of_column_[static_cast<size_t>(c)]);
-        FE_RETURN_IF_ERROR(
-            CheckValues("first_values", first_values[c], column.keys.size, *tables[t].table));
+        FE_RETURN_IF_ERROR(CheckValues("first_values", first_values[c], column.keys.size,
+                                       tables[t].table->config().layout));
         column.first_values = static_cast<const char*>(first_values[c].data());
       }
       columns->push_back(column);

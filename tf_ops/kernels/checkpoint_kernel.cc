@@ -1,9 +1,10 @@
+#include "tf_ops/kernels/checkpoint_kernel.h"
+
 #include <algorithm>
 #include <string>
 #include <vector>
 
 #include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/platform/logging.h"
 #include "tf_ops/core/checkpoint/checkpoint.h"
 #include "tf_ops/core/checkpoint/table_file.h"
 #include "tf_ops/kernels/sparse_inputs.h"
@@ -16,22 +17,6 @@ namespace {
 using tensorflow::OpKernel;
 using tensorflow::OpKernelContext;
 using tensorflow::tstring;
-
-class SaveOp : public ReadingTableOp {
- public:
-  explicit SaveOp(tensorflow::OpKernelConstruction* ctx) : ReadingTableOp(ctx) {
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("as_one_file", &as_one_file_));
-  }
-
-  void ComputeOn(OpKernelContext* ctx, const TableResource& resource) override {
-    tstring path;
-    FE_REQUIRES_OK(ctx, ReadScalar(ctx, 1, "path", &path));
-    FE_REQUIRES_OK(ctx, SaveTable(*resource.table(), path, as_one_file_));
-  }
-
- private:
-  bool as_one_file_ = false;
-};
 
 class SaveIncrementOp : public ReadingTableOp {
  public:
@@ -92,38 +77,14 @@ class ReadRowsOp : public OpKernel {
   RowLayout layout_;
 };
 
-class RestoreOp : public TableOp {
- public:
-  explicit RestoreOp(tensorflow::OpKernelConstruction* ctx) : TableOp(ctx) {
-    FE_REQUIRES_OK(ctx, ReadPartition(ctx, &partition_));
-  }
-
-  void ComputeOn(OpKernelContext* ctx, const TableResource& resource) override {
-    const tensorflow::TensorShape& shape = ctx->input(1).shape();
-    OP_REQUIRES(ctx, shape.dims() == 1 || shape.dims() == 2,
-                absl::InvalidArgumentError(absl::StrCat("paths must have shape [p] or [k, p], got ",
-                                                        shape.DebugString())));
-    const int64_t num_links = shape.dims() == 1 ? 1 : shape.dim_size(0);
-    const auto input = ctx->input(1).flat<tstring>();
-    const std::vector<std::string> paths(input.data(), input.data() + input.size());
-    std::string warning;
-    TableReadiness::Restore restore(resource.readiness());
-    FE_REQUIRES_OK(ctx, RestoreTable(TfExec(ctx), {AsSpan(paths), num_links}, partition_,
-                                     resource.table(), &warning));
-    restore.Succeed();
-    if (!warning.empty()) LOG(WARNING) << name() << ": " << warning;
-  }
-
- private:
-  PartitionFilter partition_;
-};
-
-REGISTER_KERNEL_BUILDER(Name("EmbeddingVariableSave").Device(tensorflow::DEVICE_CPU), SaveOp);
+REGISTER_KERNEL_BUILDER(Name("EmbeddingVariableSave").Device(tensorflow::DEVICE_CPU),
+                        SaveTableOp<TableResource>);
 REGISTER_KERNEL_BUILDER(Name("EmbeddingVariableSaveIncrement").Device(tensorflow::DEVICE_CPU),
                         SaveIncrementOp);
 REGISTER_KERNEL_BUILDER(Name("EmbeddingVariableReadRows").Device(tensorflow::DEVICE_CPU),
                         ReadRowsOp);
-REGISTER_KERNEL_BUILDER(Name("EmbeddingVariableRestore").Device(tensorflow::DEVICE_CPU), RestoreOp);
+REGISTER_KERNEL_BUILDER(Name("EmbeddingVariableRestore").Device(tensorflow::DEVICE_CPU),
+                        RestoreTableOp<TableResource>);
 
 }  // namespace
 }  // namespace fused_embedding

@@ -1,3 +1,5 @@
+#include "tf_ops/kernels/embedding_table_kernel.h"
+
 #include <utility>
 #include <vector>
 
@@ -12,18 +14,9 @@
 namespace fused_embedding {
 namespace {
 
-using tensorflow::OpKernel;
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
-
-template <typename Enum>
-Enum ParseName(const std::string& name, std::initializer_list<std::pair<const char*, Enum>> names) {
-  for (const auto& [known, value] : names) {
-    if (name == known) return value;
-  }
-  return names.begin()->second;  // not reached: the op's attr allows no other name
-}
 
 std::pair<const char*, AdmissionKind> Named(AdmissionKind kind) {
   return {AdmissionKindName(kind), kind};
@@ -40,18 +33,6 @@ AdmissionConfig ReadAdmission(OpKernelConstruction* ctx) {
   return admission;
 }
 
-Status ReadInitializer(OpKernelConstruction* ctx, const RowLayout& layout,
-                       InitializerConfig* initializer) {
-  FE_RETURN_IF_ERROR(
-      ParseInitializerKind(GetAttr<std::string>(ctx, "initializer"), &initializer->kind));
-  initializer->a = GetAttr<float>(ctx, "initializer_a");
-  initializer->b = GetAttr<float>(ctx, "initializer_b");
-  initializer->seed = static_cast<uint64_t>(GetAttr<int64_t>(ctx, "seed"));
-  const auto matrix = GetAttr<std::string>(ctx, "initializer_matrix");
-  initializer->matrix.assign(matrix.begin(), matrix.end());
-  return CheckInitializer(*initializer, layout);
-}
-
 // But for the folder, which a table has when it is made.
 StorageConfig ReadStorage(OpKernelConstruction* ctx) {
   StorageConfig storage;
@@ -65,8 +46,7 @@ StorageConfig ReadStorage(OpKernelConstruction* ctx) {
 }
 
 Status ReadConfig(OpKernelConstruction* ctx, TableConfig* config) {
-  config->layout.dim = GetAttr<int64_t>(ctx, "dim");
-  config->layout.value_type = ToValueType(GetAttr<tensorflow::DataType>(ctx, "dtype"));
+  config->layout = ReadLayout(ctx);
   config->admission = ReadAdmission(ctx);
   config->no_permission_value = GetAttr<float>(ctx, "no_permission_value");
   config->max_capacity = GetAttr<int64_t>(ctx, "max_capacity");
@@ -91,11 +71,7 @@ std::string DescribeStorage(OpKernelConstruction* ctx) {
 
 // What two handles of one table must agree in, as text for the error message.
 std::string Describe(OpKernelConstruction* ctx, const TableConfig& config) {
-  return absl::StrCat(tensorflow::DataTypeString(GetAttr<tensorflow::DataType>(ctx, "dtype")),
-                      "[?, ", config.layout.dim, "], initializer ",
-                      GetAttr<std::string>(ctx, "initializer"), "(", config.initializer.a, ", ",
-                      config.initializer.b, ") with ", config.initializer.matrix.size(),
-                      " bytes of default values, seed ", config.initializer.seed, ", admission ",
+  return absl::StrCat(DescribeRows(ctx, config.layout, config.initializer), ", admission ",
                       GetAttr<std::string>(ctx, "admission"), "(", config.admission.min_frequency,
                       ", ", config.admission.bloom_counters, ", ", config.admission.bloom_hashes,
                       ") reading ", config.no_permission_value, ", max_capacity ",
@@ -104,90 +80,48 @@ std::string Describe(OpKernelConstruction* ctx, const TableConfig& config) {
                       DescribeStorage(ctx), GetAttr<bool>(ctx, "frozen") ? ", frozen" : "");
 }
 
-class HandleOp : public OpKernel {
+// A table in DRAM, and maybe on an SSD.
+class DramTableMaker {
  public:
-  explicit HandleOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
-    container_ = GetAttr<std::string>(ctx, "container");
-    name_ = GetAttr<std::string>(ctx, "shared_name");
-    if (name_.empty()) name_ = name();
-    dtype_ = GetAttr<tensorflow::DataType>(ctx, "dtype");
+  using Resource = TableResource;
+
+  explicit DramTableMaker(OpKernelConstruction* ctx) {
     is_frozen_ = GetAttr<bool>(ctx, "frozen");
-    // Not where a graph of a cluster was imported without its devices: there is one process.
-    const bool is_on_server = ctx->device()->parsed_name().job != "localhost";
-    needs_initializer_ = GetAttr<bool>(ctx, "needs_initializer") && is_on_server && !is_frozen_;
     storage_path_ = GetAttr<std::string>(ctx, "storage_path");
     storage_name_ = GetAttr<std::string>(ctx, "storage_name");
-    if (storage_name_.empty()) storage_name_ = name_;
     FE_REQUIRES_OK(ctx, ReadConfig(ctx, &config_));
     description_ = Describe(ctx, config_);
   }
 
-  void Compute(OpKernelContext* ctx) override {
-    const tensorflow::TensorShape scalar;
-    const tensorflow::PartialTensorShape rows({-1, config_.layout.dim});
-    const tensorflow::ResourceHandle handle = tensorflow::MakeResourceHandle<TableResource>(
-        ctx, container_, name_, {tensorflow::DtypeAndPartialTensorShape{dtype_, rows}});
-    TableResourcePtr resource;
-    OP_REQUIRES_OK(ctx, tensorflow::LookupOrCreateResource<TableResource>(
-                            ctx, handle, &resource,
-                            [this](TableResource** created) { return Create(created); }));
-    OP_REQUIRES(
-        ctx, resource->description() == description_,
-        ToTfStatus(InvalidArgument("EmbeddingVariable ", name_, " exists as ",
-                                   resource->description(), ", and is asked for as ", description_,
-                                   "; use another name, or the same options")));
-    // Also of a table that another handle made: graphs with this one have no initializer.
-    if (!needs_initializer_) resource->readiness()->set_initialized();
-    Tensor* output = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, scalar, &output));
-    output->scalar<tensorflow::ResourceHandle>()() = handle;
-  }
+  const RowLayout& layout() const { return config_.layout; }
+  const std::string& description() const { return description_; }
+  bool is_frozen() const { return is_frozen_; }
 
- private:
-  absl::Status Create(TableResource** created) const {
+  absl::Status Create(OpKernelContext* /*ctx*/, const std::string& name, bool is_initialized,
+                      TableResource** created) const {
     TableConfig config = config_;
     std::unique_ptr<TableFolder> folder;
     Status status;
     if (config.storage.open) {
-      status = TableFolder::Make(storage_path_, storage_name_, &folder);
+      const std::string& folder_name = storage_name_.empty() ? name : storage_name_;
+      status = TableFolder::Make(storage_path_, folder_name, &folder);
       if (!status.ok()) return ToTfStatus(status);
       config.storage.path = folder->path();
     }
     std::unique_ptr<EmbeddingTable> table;
     status = EmbeddingTable::Create(config, &table);
     if (!status.ok()) return ToTfStatus(status);
-    *created = new TableResource(std::move(folder), std::move(table), is_frozen_,
-                                 !needs_initializer_, description_);
+    *created = new TableResource(std::move(folder), std::move(table), is_frozen_, is_initialized,
+                                 description_);
     return absl::OkStatus();
   }
 
-  std::string container_;
-  std::string name_;
-  tensorflow::DataType dtype_;
+ private:
   bool is_frozen_;
-  bool needs_initializer_;
   std::string storage_path_;
   std::string storage_name_;
   TableConfig config_;
   std::string description_;
-};
-
-class InitializeOp : public TableOp {
- public:
-  using TableOp::TableOp;
-  void ComputeOn(OpKernelContext* /*ctx*/, const TableResource& resource) override {
-    resource.readiness()->set_initialized();
-  }
-};
-
-class IsInitializedOp : public TableOp {
- public:
-  using TableOp::TableOp;
-  void ComputeOn(OpKernelContext* ctx, const TableResource& resource) override {
-    Tensor* is_initialized = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, {}, &is_initialized));
-    is_initialized->scalar<bool>()() = resource.readiness()->is_ready();
-  }
 };
 
 class LookupOp : public ReadingTableOp {
@@ -239,7 +173,7 @@ class UpsertOp : public TableOp {
     const Tensor& values = ctx->input(2);
     EmbeddingTable::Content content;
     content.keys = InputSpan<int64_t>(ctx->input(1));
-    FE_REQUIRES_OK(ctx, CheckValues("values", values, content.keys.size, *resource.table()));
+    FE_REQUIRES_OK(ctx, CheckValues("values", values, content.keys.size, resource.layout()));
     content.values = static_cast<const char*>(values.data());
     FE_REQUIRES_OK(ctx, resource.table()->Upsert(TfExec(ctx), content));
   }
@@ -297,46 +231,19 @@ class MetadataOp : public ReadingTableOp {
   }
 };
 
-class StatisticsOp : public TableOp {
- public:
-  using TableOp::TableOp;
-  void ComputeOn(OpKernelContext* ctx, const TableResource& resource) override {
-    const auto statistics = NamedStatistics(resource.table()->Statistics());
-    Tensor* names = nullptr;
-    Tensor* values = nullptr;
-    const int64_t n = static_cast<int64_t>(statistics.size());
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, {n}, &names));
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 1, {n}, &values));
-    for (int64_t i = 0; i < n; ++i) {
-      names->vec<tensorflow::tstring>()(i) = statistics[static_cast<size_t>(i)].first;
-      values->vec<int64_t>()(i) = statistics[static_cast<size_t>(i)].second;
-    }
-  }
-};
-
-class SeedOp : public TableOp {
- public:
-  using TableOp::TableOp;
-  void ComputeOn(OpKernelContext* ctx, const TableResource& resource) override {
-    Tensor* seed = nullptr;
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, {}, &seed));
-    seed->scalar<int64_t>()() = static_cast<int64_t>(resource.table()->initializer().seed);
-  }
-};
-
-#define FE_REGISTER(name, Op) \
-  REGISTER_KERNEL_BUILDER(Name(name).Device(tensorflow::DEVICE_CPU), Op);
-FE_REGISTER("EmbeddingVariableHandle", HandleOp)
-FE_REGISTER("EmbeddingVariableInitialize", InitializeOp)
-FE_REGISTER("EmbeddingVariableIsInitialized", IsInitializedOp)
+#define FE_REGISTER(name, ...) \
+  REGISTER_KERNEL_BUILDER(Name(name).Device(tensorflow::DEVICE_CPU), __VA_ARGS__);
+FE_REGISTER("EmbeddingVariableHandle", TableHandleOp<DramTableMaker>)
+FE_REGISTER("EmbeddingVariableInitialize", InitializeTableOp<TableResource>)
+FE_REGISTER("EmbeddingVariableIsInitialized", IsTableInitializedOp<TableResource>)
 FE_REGISTER("EmbeddingVariableLookup", LookupOp)
 FE_REGISTER("EmbeddingVariableUpsert", UpsertOp)
 FE_REGISTER("EmbeddingVariablePrefetch", PrefetchOp)
 FE_REGISTER("EmbeddingVariableErase", EraseOp)
 FE_REGISTER("EmbeddingVariableExpire", ExpireOp)
 FE_REGISTER("EmbeddingVariableMetadata", MetadataOp)
-FE_REGISTER("EmbeddingVariableStatistics", StatisticsOp)
-FE_REGISTER("EmbeddingVariableSeed", SeedOp)
+FE_REGISTER("EmbeddingVariableStatistics", TableStatisticsOp<TableResource>)
+FE_REGISTER("EmbeddingVariableSeed", TableSeedOp<TableResource>)
 #undef FE_REGISTER
 
 }  // namespace

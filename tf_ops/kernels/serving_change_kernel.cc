@@ -47,7 +47,8 @@ absl::Status ReadTables(OpKernelContext* ctx, Delta* delta) {
   const auto read = [&](int i, EmbeddingTable* table) {
     FE_RETURN_IF_ERROR(CheckVector("keys", keys[i]));
     FE_RETURN_IF_ERROR(CheckVector("removed_keys", removed_keys[i]));
-    FE_RETURN_IF_ERROR(CheckValues("values", values[i], keys[i].NumElements(), *table));
+    FE_RETURN_IF_ERROR(
+        CheckValues("values", values[i], keys[i].NumElements(), table->config().layout));
     if (is_full[i].dims() != 0) {
       return InvalidArgument("is_full must be a scalar for each table, got shape ",
                              is_full[i].shape().DebugString());

@@ -54,7 +54,7 @@ class LockOp : public AsyncOpKernel {
   using AsyncOpKernel::AsyncOpKernel;
   void ComputeAsync(OpKernelContext* ctx, DoneCallback done) override {
     TableResourcePtr resource;
-    OP_REQUIRES_OK_ASYNC(ctx, LookupTable(ctx, TableState::kAny, &resource), done);
+    OP_REQUIRES_OK_ASYNC(ctx, FindTable(ctx, ctx->input(0), TableState::kAny, &resource), done);
     // What can fail comes before the lock is held.
     Tensor* output = nullptr;
     OP_REQUIRES_OK_ASYNC(ctx, ctx->allocate_output(0, {}, &output), done);

@@ -24,10 +24,26 @@ tensorflow::DataType ToDataType(ValueType type) {
   return tensorflow::DT_INVALID;
 }
 
-absl::Status CheckState(const std::string& name, TableState required,
-                        const TableResource& resource) {
-  if (required == TableState::kAny || resource.readiness()->is_initialized()) {
+}  // namespace
+
+absl::Status CheckTableHandle(const tensorflow::Tensor& input) {
+  if (input.dtype() == tensorflow::DT_RESOURCE && input.NumElements() == 1) {
     return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "resource must be one handle of an EmbeddingVariable, got ", input.DebugString()));
+}
+
+absl::Status CheckTableState(const std::string& name, const absl::Status& found,
+                             TableState required, const AnyTableResource* resource) {
+  if (absl::IsNotFound(found)) {
+    return absl::NotFoundError(absl::StrCat(
+        "EmbeddingVariable ", name,
+        " does not exist: it was deleted, or its session was closed; make it again with "
+        "fe.get_embedding_variable and restore it from a checkpoint"));
+  }
+  if (!found.ok() || required == TableState::kAny || resource->readiness()->is_initialized()) {
+    return found;
   }
   // A session manager of TensorFlow waits where the error has this word.
   return absl::FailedPreconditionError(absl::StrCat(
@@ -38,29 +54,6 @@ absl::Status CheckState(const std::string& name, TableState required,
       "made, or restores a checkpoint; a worker waits until "
       "tf.compat.v1.report_uninitialized_variables() returns no name, as MonitoredTrainingSession "
       "does"));
-}
-
-absl::Status FindTable(tensorflow::OpKernelContext* ctx, const tensorflow::Tensor& input,
-                       TableState required, TableResourcePtr* resource) {
-  if (input.dtype() != tensorflow::DT_RESOURCE || input.NumElements() != 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "resource must be one handle of an EmbeddingVariable, got ", input.DebugString()));
-  }
-  const tensorflow::ResourceHandle& handle = input.flat<tensorflow::ResourceHandle>()(0);
-  const absl::Status status = LookupResource(ctx, handle, resource);
-  if (status.ok()) return CheckState(handle.name(), required, **resource);
-  if (!absl::IsNotFound(status)) return status;
-  return absl::NotFoundError(
-      absl::StrCat("EmbeddingVariable ", handle.name(),
-                   " does not exist: it was deleted, or its session was closed; make it again with "
-                   "fe.get_embedding_variable and restore it from a checkpoint"));
-}
-
-}  // namespace
-
-absl::Status LookupTable(tensorflow::OpKernelContext* ctx, TableState required,
-                         TableResourcePtr* resource) {
-  return FindTable(ctx, ctx->input(0), required, resource);
 }
 
 void WaitForServingLock(tensorflow::OpKernelContext* ctx, std::shared_ptr<ServingLock> lock,
@@ -80,17 +73,6 @@ void WaitForServingLock(tensorflow::OpKernelContext* ctx, std::shared_ptr<Servin
       manager == nullptr || manager->RegisterCallback(token, [lock, wait] { lock->Cancel(wait); });
   if (!is_registered) return then(cancelled);
   lock->Acquire(wait);
-}
-
-absl::Status LookupTables(tensorflow::OpKernelContext* ctx, const char* name,
-                          std::vector<TableResourcePtr>* resources) {
-  tensorflow::OpInputList handles;
-  TF_RETURN_IF_ERROR(ctx->input_list(name, &handles));
-  for (const tensorflow::Tensor& handle : handles) {
-    resources->emplace_back();
-    TF_RETURN_IF_ERROR(FindTable(ctx, handle, TableState::kInitialized, &resources->back()));
-  }
-  return absl::OkStatus();
 }
 
 void WarnOfRefused(const std::string& name, const EmbeddingTable& table, int64_t num_refused) {
@@ -113,8 +95,7 @@ Status ReadPartition(tensorflow::OpKernelConstruction* ctx, PartitionFilter* par
 }
 
 Status CheckValues(const char* name, const tensorflow::Tensor& tensor, int64_t n,
-                   const EmbeddingTable& table) {
-  const RowLayout& layout = table.config().layout;
+                   const RowLayout& layout) {
   FE_RETURN_IF_ERROR(CheckValueType(name, tensor.dtype(), layout.value_type));
   if (tensor.dims() != 2 || tensor.dim_size(0) != n || tensor.dim_size(1) != layout.dim) {
     return InvalidArgument(name, " must have shape [", n, ", ", layout.dim,

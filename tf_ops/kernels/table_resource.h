@@ -1,4 +1,4 @@
-// The embedding table as a TensorFlow resource.
+// The embedding table as a TensorFlow resource, and what its ops share.
 
 #ifndef FUSED_EMBEDDING_KERNELS_TABLE_RESOURCE_H_
 #define FUSED_EMBEDDING_KERNELS_TABLE_RESOURCE_H_
@@ -48,35 +48,64 @@ class TableReadiness {
   std::atomic<int> num_restores_{0};
 };
 
-class TableResource : public tensorflow::ResourceBase {
+// A table as its ops see it, wherever its rows are.
+class AnyTableResource : public tensorflow::ResourceBase {
  public:
-  // `folder`: that of its rows below DRAM; null: all are in DRAM.
-  TableResource(std::unique_ptr<TableFolder> folder, std::unique_ptr<EmbeddingTable> table,
-                bool is_frozen, bool is_initialized, std::string description)
-      : folder_(std::move(folder)),
-        table_(std::move(table)),
-        is_frozen_(is_frozen),
+  AnyTableResource(bool is_frozen, bool is_initialized, std::string description)
+      : is_frozen_(is_frozen),
         readiness_(std::make_unique<TableReadiness>(is_initialized)),
         description_(std::move(description)) {}
 
-  EmbeddingTable* table() const { return table_.get(); }
   // Whether lookups insert nothing, whatever they were built for.
   bool is_frozen() const { return is_frozen_; }
   TableReadiness* readiness() const { return readiness_.get(); }
   // The attrs it was made with: another handle of its name must have the same.
   const std::string& description() const { return description_; }
+  std::string DebugString() const override { return "EmbeddingVariable " + description_; }
+
+ private:
+  const bool is_frozen_;
+  const std::unique_ptr<TableReadiness> readiness_;
+  const std::string description_;
+};
+
+// A table in DRAM, and maybe on an SSD.
+class TableResource : public AnyTableResource {
+ public:
+  // `folder`: that of its rows below DRAM; null: all are in DRAM.
+  TableResource(std::unique_ptr<TableFolder> folder, std::unique_ptr<EmbeddingTable> table,
+                bool is_frozen, bool is_initialized, std::string description)
+      : AnyTableResource(is_frozen, is_initialized, std::move(description)),
+        folder_(std::move(folder)),
+        table_(std::move(table)) {}
+
+  EmbeddingTable* table() const { return table_.get(); }
   // Of an export whose first table this is. Who waits or holds it keeps it.
   const std::shared_ptr<ServingLock>& serving_lock() const { return serving_lock_; }
-
-  std::string DebugString() const override { return "EmbeddingVariable " + description_; }
   int64_t MemoryUsed() const override { return table_->Statistics().memory_bytes; }
+
+  // --- What ops on tables anywhere use ---
+  // Value type and dim; slots are not there.
+  const RowLayout& layout() const { return table_->config().layout; }
+  InitializerConfig initializer() const { return table_->initializer(); }
+  Status ReadStatistics(tensorflow::OpKernelContext* /*ctx*/, TableStatistics* statistics) const {
+    *statistics = table_->Statistics();
+    return Status();
+  }
+  // body(const EmbeddingTable&) reads the content.
+  template <typename Body>
+  Status ReadContent(tensorflow::OpKernelContext* /*ctx*/, const Body& body) const {
+    return body(*table_);
+  }
+  // body(EmbeddingTable*) replaces the whole content.
+  template <typename Body>
+  Status ReplaceContent(tensorflow::OpKernelContext* /*ctx*/, const Body& body) const {
+    return body(table_.get());
+  }
 
  private:
   const std::unique_ptr<TableFolder> folder_;  // given back when the table is gone
   const std::unique_ptr<EmbeddingTable> table_;
-  const bool is_frozen_;
-  const std::unique_ptr<TableReadiness> readiness_;
-  const std::string description_;
   const std::shared_ptr<ServingLock> serving_lock_ = std::make_shared<ServingLock>();
 };
 
@@ -85,10 +114,22 @@ using TableResourcePtr = tensorflow::core::RefCountPtr<TableResource>;
 // What an op requires of a table.
 enum class TableState { kAny, kInitialized };
 
-// The table of input 0. NotFound, with what to do, where it was deleted; FailedPrecondition where
-// it must be initialized and is not.
-absl::Status LookupTable(tensorflow::OpKernelContext* ctx, TableState required,
-                         TableResourcePtr* resource);
+// A handle must be one resource.
+absl::Status CheckTableHandle(const tensorflow::Tensor& input);
+// NotFound, with what to do, for a table that was deleted; FailedPrecondition where it must be
+// initialized and is not. `found`: what the lookup of its resource returned.
+absl::Status CheckTableState(const std::string& name, const absl::Status& found,
+                             TableState required, const AnyTableResource* resource);
+
+// The table of a handle.
+template <typename Resource>
+absl::Status FindTable(tensorflow::OpKernelContext* ctx, const tensorflow::Tensor& input,
+                       TableState required, tensorflow::core::RefCountPtr<Resource>* resource) {
+  TF_RETURN_IF_ERROR(CheckTableHandle(input));
+  const tensorflow::ResourceHandle& handle = input.flat<tensorflow::ResourceHandle>()(0);
+  const absl::Status found = LookupResource(ctx, handle, resource);
+  return CheckTableState(handle.name(), found, required, resource->get());
+}
 
 // Calls `then` once a lock is held, or with Cancelled where the step was cancelled before. No
 // thread waits: it may be called by the thread that releases the lock.
@@ -96,32 +137,46 @@ void WaitForServingLock(tensorflow::OpKernelContext* ctx, std::shared_ptr<Servin
                         LockMode mode, std::function<void(absl::Status)> then);
 
 // The tables of input list `name`, all initialized.
+template <typename Resource>
 absl::Status LookupTables(tensorflow::OpKernelContext* ctx, const char* name,
-                          std::vector<TableResourcePtr>* resources);
+                          std::vector<tensorflow::core::RefCountPtr<Resource>>* resources) {
+  tensorflow::OpInputList handles;
+  TF_RETURN_IF_ERROR(ctx->input_list(name, &handles));
+  for (const tensorflow::Tensor& handle : handles) {
+    resources->emplace_back();
+    TF_RETURN_IF_ERROR(FindTable(ctx, handle, TableState::kInitialized, &resources->back()));
+  }
+  return absl::OkStatus();
+}
 
 // An op on the table of input 0, which is looked up before `ComputeOn`.
-class TableOp : public tensorflow::OpKernel {
+template <typename Resource>
+class OpOnTable : public tensorflow::OpKernel {
  public:
-  explicit TableOp(tensorflow::OpKernelConstruction* ctx, TableState required = TableState::kAny)
+  explicit OpOnTable(tensorflow::OpKernelConstruction* ctx, TableState required = TableState::kAny)
       : OpKernel(ctx), required_(required) {}
   void Compute(tensorflow::OpKernelContext* ctx) final {
-    TableResourcePtr resource;
-    OP_REQUIRES_OK(ctx, LookupTable(ctx, required_, &resource));
+    tensorflow::core::RefCountPtr<Resource> resource;
+    OP_REQUIRES_OK(ctx, FindTable(ctx, ctx->input(0), required_, &resource));
     ComputeOn(ctx, *resource);
   }
 
  private:
-  virtual void ComputeOn(tensorflow::OpKernelContext* ctx, const TableResource& resource) = 0;
+  virtual void ComputeOn(tensorflow::OpKernelContext* ctx, const Resource& resource) = 0;
 
   const TableState required_;
 };
 
 // An op that reads rows: none of a table that is not initialized.
-class ReadingTableOp : public TableOp {
+template <typename Resource>
+class OpThatReadsTable : public OpOnTable<Resource> {
  public:
-  explicit ReadingTableOp(tensorflow::OpKernelConstruction* ctx)
-      : TableOp(ctx, TableState::kInitialized) {}
+  explicit OpThatReadsTable(tensorflow::OpKernelConstruction* ctx)
+      : OpOnTable<Resource>(ctx, TableState::kInitialized) {}
 };
+
+using TableOp = OpOnTable<TableResource>;
+using ReadingTableOp = OpThatReadsTable<TableResource>;
 
 // Logs that a lookup by op `name` found the table full, where its check mode says so.
 void WarnOfRefused(const std::string& name, const EmbeddingTable& table, int64_t num_refused);
@@ -137,7 +192,7 @@ Status ReadInserts(tensorflow::OpKernelConstruction* ctx, std::vector<bool>* ins
 
 // `tensor` must hold values of the table: its dtype, and `[n, dim]` for `n` keys.
 Status CheckValues(const char* name, const tensorflow::Tensor& tensor, int64_t n,
-                   const EmbeddingTable& table);
+                   const RowLayout& layout);
 
 }  // namespace fused_embedding
 

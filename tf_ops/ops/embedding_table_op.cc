@@ -155,6 +155,48 @@ needs_initializer: the table is uninitialized until EmbeddingVariableInitialize,
 resource: the handle.
 )doc");
 
+REGISTER_OP("EmbeddingVariableGpuHandle")
+    .Output("resource: resource")
+    .Attr("container: string = ''")
+    .Attr("shared_name: string = ''")
+    .Attr("dtype: {float, double, half, bfloat16}")
+    .Attr("dim: int")
+    .Attr("seed: int = 0")
+    .Attr("initializer: {'constant', 'uniform', 'normal', 'truncated_normal', 'debug', 'matrix'}")
+    .Attr("initializer_a: float = 0.0")
+    .Attr("initializer_b: float = 0.0")
+    .Attr("initializer_matrix: string = ''")
+    .Attr("min_frequency: int = 0")
+    .Attr("no_permission_value: float = 0.0")
+    .Attr("eviction: {'none', 'lru', 'lfu'} = 'none'")
+    .Attr("hbm_bytes: int")
+    .Attr("needs_initializer: bool = false")
+    .SetIsStateful()
+    .SetShapeFn(HandleShape)
+    .Doc(R"doc(
+Handle of an embedding table without a vocabulary in the memory of a GPU, made when this first runs.
+
+An op of its own, which has no kernel for CPUs: ops on its handle run where the table is.
+
+container: resource container; empty: the default one.
+shared_name: name of the table. Two handles of one name share the table, and must agree in the rest.
+dtype: type of the values.
+dim: values of a row, > 0.
+seed: of the rows' first values.
+initializer: first value of a row, as EmbeddingVariableHandle has it.
+initializer_a: see `initializer`.
+initializer_b: see `initializer`.
+initializer_matrix: see `initializer`.
+min_frequency: occurrences after which a key gets a row; 0: at once.
+no_permission_value: what a key that is not admitted reads.
+eviction: row that a full bucket gives up: none, the one used longest ago, or least often. With
+  `none`, a batch that has no room is an error, and changes nothing.
+hbm_bytes: bytes of the GPU's memory that the table may have, among them, where keys are counted
+  before they get a row, an eighth for the counts.
+needs_initializer: as of EmbeddingVariableHandle.
+resource: the handle.
+)doc");
+
 REGISTER_OP("EmbeddingVariableInitialize")
     .Input("resource: resource")
     .SetIsStateful()

@@ -15,17 +15,17 @@ namespace fused_embedding {
 template <typename T>
 class GpuGroup {
  public:
-  explicit GpuGroup(tensorflow::OpKernelContext* ctx) : exec_(ctx) {}
-  const TfGpuExec& exec() const { return exec_; }
+  explicit GpuGroup(tensorflow::OpKernelContext* ctx) : work_(ctx) {}
+  const GpuExec& exec() const { return work_.exec(); }
   WeightReader<T> weight_reader() {
     return [this](const tensorflow::Tensor& weights, auto* values) {
       converted_.emplace_back();
-      return ReadGpuWeights(exec_, weights, &converted_.back(), values);
+      return ReadGpuWeights(exec(), weights, &converted_.back(), values);
     };
   }
 
  private:
-  TfGpuExec exec_;
+  GpuWork work_;
   std::vector<DeviceBuffer<ComputeType<CoreType<T>>>> converted_;
 };
 

@@ -26,6 +26,22 @@ class TfGpuExec final : public GpuExec {
   int num_multiprocessors_;
 };
 
+// The device of an op, for as long as the op works on it. The emulation has an implementation of
+// its own: tests/cuda_emulation/tf_gpu_exec.cc.
+class GpuWork {
+ public:
+  explicit GpuWork(tensorflow::OpKernelContext* ctx);
+  ~GpuWork();
+  GpuWork(const GpuWork&) = delete;
+  GpuWork& operator=(const GpuWork&) = delete;
+
+  // Lives as long as the process: a table's memory outlives the op that allocates it.
+  const GpuExec& exec() const { return exec_; }
+
+ private:
+  const GpuExec& exec_;
+};
+
 }  // namespace fused_embedding
 
 #endif  // FUSED_EMBEDDING_KERNELS_CUDA_TF_GPU_EXEC_H_

@@ -81,6 +81,7 @@ inline Range TakeBlocks(int64_t num_units, int64_t units_per_block, int64_t* num
 // Copies host memory, which may change as soon as this returns. Does not wait.
 template <typename T>
 Status CopyToDevice(const GpuExec& exec, Span<const T> host, T* device) {
+  if (host.empty()) return Status();
   return CudaStatus(cudaMemcpyAsync(device, host.data, static_cast<size_t>(host.size) * sizeof(T),
                                     cudaMemcpyHostToDevice, exec.stream()),
                     "copy to the device");
@@ -89,7 +90,7 @@ Status CopyToDevice(const GpuExec& exec, Span<const T> host, T* device) {
 template <typename T>
 Status Upload(const GpuExec& exec, Span<const T> host, DeviceBuffer<T>* device) {
   FE_RETURN_IF_ERROR(device->Allocate(exec, host.size));
-  return host.empty() ? Status() : CopyToDevice(exec, host, device->data());
+  return CopyToDevice(exec, host, device->data());
 }
 
 // Copies an array in device memory.

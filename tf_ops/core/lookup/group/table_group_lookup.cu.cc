@@ -2,8 +2,26 @@
 
 #include <utility>
 
+#include "tf_ops/core/base/cuda/launch.cu.h"
+
 namespace fused_embedding {
 namespace {
+
+struct KeysOfTable {
+  int64_t end;
+  int64_t* keys;
+  int64_t* handles;
+};
+
+__global__ void CopyKeysKernel(const KeysOfTable* __restrict__ tables, int64_t num_tables,
+                               Span<const int64_t> keys, const int64_t* __restrict__ handles) {
+  for (int64_t i = ThreadOfGrid(); i < keys.size; i += NumThreadsOfGrid()) {
+    const int64_t t = ItemOfPosition(num_tables, i, [&](int64_t j) { return tables[j].end; });
+    const int64_t to = i - (t == 0 ? 0 : tables[t - 1].end);
+    tables[t].keys[to] = keys[i];
+    tables[t].handles[to] = handles[i];
+  }
+}
 
 template <typename T>
 Status CheckTables(const GpuTableGroupInput<T>& in) {
@@ -41,6 +59,21 @@ Status PlanTableGroupLookup(const GpuExec& exec, const GpuTableGroupInput<T>& in
   FE_RETURN_IF_ERROR(FindGroupKeys(exec, in.keys, &plan->keys));
   if (!in.insert) return Status();
   return PlanGpuTraining(exec, KeysOf(in.tables, *plan), UsesOf(in, *plan), &plan->training);
+}
+
+Status CopyKeysOfTables(const GpuExec& exec, const GpuTableGroupPlan& plan,
+                        Span<const int64_t> handles, Span<int64_t* const> keys_of_table,
+                        Span<int64_t* const> handles_of_table) {
+  std::vector<KeysOfTable> tables;
+  for (const int64_t end : plan.keys.ends) {
+    const auto t = static_cast<int64_t>(tables.size());
+    tables.push_back({end, keys_of_table[t], handles_of_table[t]});
+  }
+  DeviceBuffer<KeysOfTable> uploaded;
+  FE_RETURN_IF_ERROR(Upload<KeysOfTable>(exec, AsSpan(tables), &uploaded));
+  const Span<const int64_t> keys = {plan.keys.keys.data(), plan.num_keys()};
+  return Launch(exec, keys.size, CopyKeysKernel, uploaded.data(), uploaded.size(), keys,
+                handles.data);
 }
 
 template <typename T>

@@ -53,6 +53,12 @@ template <typename T>
 Status RunTableGroupLookup(const GpuExec& exec, const GpuTableGroupInput<T>& in,
                            const GpuTableGroupPlan& plan, const GpuTableGroupOutput<T>& out);
 
+// Copies the keys of the plan, and their handles, to arrays of each table [plan.num_keys(t)], whose
+// pointers are on the host [num_tables]. Does not wait.
+Status CopyKeysOfTables(const GpuExec& exec, const GpuTableGroupPlan& plan,
+                        Span<const int64_t> handles, Span<int64_t* const> keys_of_table,
+                        Span<int64_t* const> handles_of_table);
+
 // The columns as columns of positions in `rows` [num_tables].
 template <typename T>
 std::vector<GroupColumn<T>> PositionColumns(const GroupKeysInput<T>& in,

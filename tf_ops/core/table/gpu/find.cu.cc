@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <vector>
+
 #include "tf_ops/core/base/cuda/launch.cu.h"
 #include "tf_ops/core/table/gpu/batch.cu.h"
 #include "tf_ops/core/table/gpu/count_keys.cu.h"
@@ -69,6 +72,18 @@ Status EraseFromGpuTables(const GpuExec& exec, const GpuTableKeys& in, Span<bool
                             SortedBatch{uploaded.batch(), buckets.data(), order.data()},
                             is_erased.data));
   return EraseCounts(exec, in);
+}
+
+Status EraseFromGpuTables(const GpuExec& exec, const GpuTableKeys& in, int64_t* num_erased) {
+  DeviceBuffer<bool> is_erased;
+  FE_RETURN_IF_ERROR(is_erased.Allocate(exec, in.keys.size));
+  FE_RETURN_IF_ERROR(EraseFromGpuTables(exec, in, is_erased.span()));
+  std::vector<char> on_host(static_cast<size_t>(in.keys.size));
+  Readback readback;
+  readback.Add<char>(reinterpret_cast<const char*>(is_erased.data()), AsSpan(on_host));
+  FE_RETURN_IF_ERROR(readback.Wait(exec));
+  *num_erased = std::count(on_host.begin(), on_host.end(), 1);
+  return Status();
 }
 
 }  // namespace fused_embedding

@@ -192,9 +192,23 @@ struct GpuContent {
 Status RunGpuUpsert(const GpuExec& exec, const GpuTableKeys& in, const GpuContent& content,
                     const GpuInsertPlan& plan, const GpuEvicted& evicted);
 
+// Sets the values of the keys of one table, `values` [n, dim], and inserts those that are missing,
+// whatever the admission, with frequency 0, version `step` and the slots' initial numbers. What
+// else a row has stays. Of a key that occurs twice, the last value holds. Not for
+// GpuEviction::kGiven.
+Status RunGpuUpsertValues(const GpuExec& exec, const GpuTableKeys& in, const char* values,
+                          int64_t step, const GpuInsertPlan& plan);
+
+// Frequency and version [n] of the keys of one table; 0 and -1 for a key without a row. Does not
+// wait.
+Status ReadGpuMetadata(const GpuExec& exec, const GpuTableKeys& in, Span<int64_t> frequencies,
+                       Span<int64_t> versions);
+
 // Erases rows, and the counts of keys without one. is_erased[i] is set for a key that had a row.
 // Does not wait.
 Status EraseFromGpuTables(const GpuExec& exec, const GpuTableKeys& in, Span<bool> is_erased);
+// The same, of which only the number of rows is asked for. Waits once.
+Status EraseFromGpuTables(const GpuExec& exec, const GpuTableKeys& in, int64_t* num_erased);
 
 // Erases the rows, and by their age the counts of keys without one, that expire; `expiry.step` is
 // not negative. Waits once, for their number.

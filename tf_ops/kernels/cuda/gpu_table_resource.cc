@@ -1,0 +1,122 @@
+#include "tf_ops/kernels/cuda/gpu_table_resource.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tensorflow/core/platform/logging.h"
+#include "tf_ops/core/table/gpu/dram_copy.h"
+
+namespace fused_embedding {
+namespace {
+
+Status CountRows(const GpuExec& exec, const GpuTable* table, int64_t* num_rows) {
+  *num_rows = 0;
+  if (table == nullptr) return Status();
+  GpuExportPlan plan;
+  FE_RETURN_IF_ERROR(PlanGpuExport(exec, *table, 0, table->num_buckets(), &plan));
+  *num_rows = plan.num_rows;
+  return Status();
+}
+
+}  // namespace
+
+GpuTableResource::GpuTableResource(std::unique_ptr<GpuTable> table, bool is_initialized,
+                                   std::string description)
+    : AnyTableResource(/*is_frozen=*/false, is_initialized, std::move(description)),
+      state_(std::make_unique<State>()),
+      layout_(table->config().layout) {
+  state_->table = std::move(table);
+}
+
+InitializerConfig GpuTableResource::initializer() const {
+  const std::lock_guard<std::mutex> lock(mutex());
+  return table()->config().initializer;
+}
+
+Status GpuTableResource::ReadStatistics(tensorflow::OpKernelContext* ctx,
+                                        TableStatistics* statistics) const {
+  const std::lock_guard<std::mutex> lock(mutex());
+  const GpuWork work(ctx);
+  *statistics = counters();
+  FE_RETURN_IF_ERROR(CountRows(work.exec(), table(), &statistics->size));
+  FE_RETURN_IF_ERROR(CountRows(work.exec(), table()->counts(), &statistics->filtered));
+  statistics->memory_bytes = table()->memory_bytes();
+  // No batch is waited for to count these: what has been inserted is there, or was removed.
+  statistics->inserts = statistics->size - state_->num_restored + statistics->evictions +
+                        statistics->expirations + statistics->erasures;
+  return Status();
+}
+
+Status GpuTableResource::MakeDramTable(std::unique_ptr<EmbeddingTable>* dram) const {
+  const std::lock_guard<std::mutex> lock(mutex());
+  const GpuTableConfig& from = table()->config();
+  TableConfig config;
+  config.layout = layout_;
+  config.initializer = from.initializer;
+  config.no_permission_value = from.no_permission_value;
+  if (from.min_frequency > 0) {
+    config.admission.kind = AdmissionKind::kCounter;
+    config.admission.min_frequency = from.min_frequency;
+  }
+  return EmbeddingTable::Create(config, dram);
+}
+
+Status GpuTableResource::CopyToDram(tensorflow::OpKernelContext* ctx,
+                                    std::unique_ptr<EmbeddingTable>* copy) const {
+  FE_RETURN_IF_ERROR(MakeDramTable(copy));
+  const std::lock_guard<std::mutex> lock(mutex());
+  const GpuWork work(ctx);
+  FE_RETURN_IF_ERROR(fused_embedding::CopyToDram(work.exec(), *table(), copy->get()));
+  (*copy)->set_step(step());
+  return Status();
+}
+
+// The new table is beside the old one until it is whole.
+Status GpuTableResource::ReplaceBy(tensorflow::OpKernelContext* ctx,
+                                   const EmbeddingTable& content) const {
+  const std::lock_guard<std::mutex> lock(mutex());
+  const GpuWork work(ctx);
+  GpuTableConfig config = table()->config();
+  config.layout = layout_;
+  config.initializer = content.initializer();
+  std::unique_ptr<GpuTable> restored;
+  FE_RETURN_IF_ERROR(GpuTable::Create(work.exec(), config, &restored));
+  int64_t num_lost = 0;
+  FE_RETURN_IF_ERROR(CopyFromDram(work.exec(), content, restored.get(), &num_lost));
+  if (num_lost > 0) {
+    LOG(WARNING) << "EmbeddingVariable " << description() << ": " << num_lost
+                 << " restored rows and counts have no room in storage_size, and were evicted";
+  }
+  FE_RETURN_IF_ERROR(CountRows(work.exec(), restored.get(), &state_->num_restored));
+  // `inserts` counts on from where it was.
+  int64_t num_rows = 0;
+  FE_RETURN_IF_ERROR(CountRows(work.exec(), table(), &num_rows));
+  state_->num_restored -= num_rows;
+  state_->table = std::move(restored);
+  step() = content.step();
+  return Status();
+}
+
+absl::Status GpuTables::LookUp(tensorflow::OpKernelContext* ctx, const char* name) {
+  TF_RETURN_IF_ERROR(LookupTables(ctx, name, &resources_));
+  std::vector<const GpuTableResource*> in_order;
+  for (const auto& resource : resources_) in_order.push_back(resource.get());
+  std::sort(in_order.begin(), in_order.end());
+  if (std::adjacent_find(in_order.begin(), in_order.end()) != in_order.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " must have each table once; pass all keys of a table together"));
+  }
+  for (const GpuTableResource* resource : in_order) locks_.emplace_back(resource->mutex());
+  for (const auto& resource : resources_) tables_.push_back(resource->table());
+  return absl::OkStatus();
+}
+
+Status CheckNoneRefused(int64_t num_refused) {
+  if (num_refused == 0) return Status();
+  return ResourceExhausted("the tables refuse ", num_refused, " keys of this batch: a bucket of ",
+                           kEntries,
+                           " rows cannot hold more keys of one batch; raise storage_size, or use a "
+                           "smaller batch");
+}
+
+}  // namespace fused_embedding

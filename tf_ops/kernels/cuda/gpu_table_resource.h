@@ -1,0 +1,117 @@
+// A table in a GPU's memory as a TensorFlow resource, and what its ops share.
+
+#ifndef FUSED_EMBEDDING_KERNELS_CUDA_GPU_TABLE_RESOURCE_H_
+#define FUSED_EMBEDDING_KERNELS_CUDA_GPU_TABLE_RESOURCE_H_
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tf_ops/core/optimizer/rule_info.h"
+#include "tf_ops/core/table/gpu/gpu_table.h"
+#include "tf_ops/core/table/table_statistics.h"
+#include "tf_ops/kernels/cuda/tf_gpu_exec.h"
+#include "tf_ops/kernels/table_resource.h"
+
+namespace fused_embedding {
+
+// Where TensorFlow finds the kernels. Those of the emulation are for CPUs, where kernels for tables
+// in DRAM have the same ops, so that they also have a label.
+#ifdef FE_EMULATED_GPU
+const char* const kGpuTableDevice = tensorflow::DEVICE_CPU;
+const char* const kGpuTableLabel = "emulated";
+#else
+const char* const kGpuTableDevice = tensorflow::DEVICE_GPU;
+const char* const kGpuTableLabel = "";
+#endif
+#define FE_ON_GPU(name) Name(name).Device(kGpuTableDevice).Label(kGpuTableLabel)
+
+class GpuTableResource : public AnyTableResource {
+ public:
+  GpuTableResource(std::unique_ptr<GpuTable> table, bool is_initialized, std::string description);
+
+  // The mutex guards the table and the counters: an op holds it while it works on the table.
+  std::mutex& mutex() const { return state_->mutex; }
+  GpuTable* table() const { return state_->table.get(); }
+  TableStatistics& counters() const { return state_->counters; }
+  // The table's own step counter, for calls that pass no global step.
+  int64_t& step() const { return state_->step; }
+  int64_t StepOr(int64_t step) const { return step < 0 ? state_->step : step; }
+
+  // --- What ops on tables anywhere use ---
+  const RowLayout& layout() const { return layout_; }
+  InitializerConfig initializer() const;
+  Status ReadStatistics(tensorflow::OpKernelContext* ctx, TableStatistics* statistics) const;
+  template <typename Body>
+  Status ReadContent(tensorflow::OpKernelContext* ctx, const Body& body) const {
+    std::unique_ptr<EmbeddingTable> copy;
+    FE_RETURN_IF_ERROR(CopyToDram(ctx, &copy));
+    return body(*copy);
+  }
+  template <typename Body>
+  Status ReplaceContent(tensorflow::OpKernelContext* ctx, const Body& body) const {
+    std::unique_ptr<EmbeddingTable> content;
+    FE_RETURN_IF_ERROR(MakeDramTable(&content));
+    FE_RETURN_IF_ERROR(body(content.get()));
+    return ReplaceBy(ctx, *content);
+  }
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::unique_ptr<GpuTable> table;
+    TableStatistics counters;
+    int64_t num_restored = 0;  // rows that no lookup inserted
+    int64_t step = 0;
+  };
+
+  // A table in DRAM for the same content, which is empty.
+  Status MakeDramTable(std::unique_ptr<EmbeddingTable>* table) const;
+  Status CopyToDram(tensorflow::OpKernelContext* ctx, std::unique_ptr<EmbeddingTable>* copy) const;
+  Status ReplaceBy(tensorflow::OpKernelContext* ctx, const EmbeddingTable& content) const;
+
+  const std::unique_ptr<State> state_;
+  const RowLayout layout_;  // without slots
+};
+
+// The tables of an op, which holds their mutexes.
+class GpuTables {
+ public:
+  // Input list `name`. InvalidArgument for a table that occurs twice.
+  absl::Status LookUp(tensorflow::OpKernelContext* ctx, const char* name);
+
+  size_t size() const { return tables_.size(); }
+  Span<GpuTable* const> tables() const { return AsSpan(tables_); }
+  const GpuTableResource& operator[](size_t t) const { return *resources_[t]; }
+
+ private:
+  std::vector<tensorflow::core::RefCountPtr<GpuTableResource>> resources_;
+  std::vector<std::unique_lock<std::mutex>> locks_;  // released first
+  std::vector<GpuTable*> tables_;
+};
+
+// An op on the table of input 0, whose mutex it holds, on its device.
+class GpuTableOp : public OpOnTable<GpuTableResource> {
+ public:
+  using OpOnTable<GpuTableResource>::OpOnTable;
+
+ private:
+  void ComputeOn(tensorflow::OpKernelContext* ctx, const GpuTableResource& resource) final {
+    const std::lock_guard<std::mutex> lock(resource.mutex());
+    const GpuWork work(ctx);
+    ComputeOnGpu(ctx, work.exec(), resource);
+  }
+
+  virtual void ComputeOnGpu(tensorflow::OpKernelContext* ctx, const GpuExec& exec,
+                            const GpuTableResource& resource) = 0;
+};
+
+// ResourceExhausted for a batch of which a bucket, or the whole table, cannot take all rows.
+Status CheckNoneRefused(int64_t num_refused);
+
+}  // namespace fused_embedding
+
+#endif  // FUSED_EMBEDDING_KERNELS_CUDA_GPU_TABLE_RESOURCE_H_
