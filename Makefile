@@ -22,7 +22,7 @@ SUMMARY := true
 endif
 STAGE := @$(PYTHON) tools/stage.py
 
-.PHONY: help demo bench test kills test-oldest lint docs wheel bazel sanitize cuda gpu qemu portable release ci build core-tests clean
+.PHONY: help demo bench test kills test-oldest lint docs wheel bazel sanitize cuda gpu qemu portable release ci build core-tests emulated clean
 
 help:
 	@echo "make demo [DATA=train.tsv]           trains stock, do_fusion=True and fe.accelerate() on the same rows"
@@ -44,10 +44,14 @@ build: .venv/.done
 demo: build
 	@$(BIN)/python -m fused_embedding demo $(if $(DATA),--data $(DATA)) $(ARGS)
 
+# Kernels of tables in a GPU's memory for tests, without a GPU.
+emulated: build core-tests
+	$(STAGE) emulated $(BIN)/cmake --build build/dev -j $(JOBS) --target ops_emulated
+
 core-tests: .venv/.done
 	$(STAGE) core-tests tools/core_tests.sh $(BIN) $(JOBS)
 
-test: build core-tests
+test: build core-tests emulated
 	$(STAGE) pytest $(BIN)/python -m pytest -q -n $(JOBS) --durations=30 $(ARGS)
 	@$(SUMMARY)
 

@@ -17,6 +17,23 @@ IS_CUDA_BUILD = tf.sysconfig.get_build_info()["is_cuda_build"]
 VALUES = {tf.float32, tf.float64, tf.float16, tf.bfloat16}
 IDS = {tf.int32, tf.int64}
 GPU_OPS = {
+    "EmbeddingVariableApply": {},
+    "EmbeddingVariableErase": {},
+    "EmbeddingVariableExpire": {},
+    "EmbeddingVariableExport": {},
+    "EmbeddingVariableGroupLookup": {"dtype": VALUES},
+    "EmbeddingVariableGroupLookupGrad": {"T": VALUES},
+    "EmbeddingVariableImport": {},
+    "EmbeddingVariableInitialize": {},
+    "EmbeddingVariableIsInitialized": {},
+    "EmbeddingVariableLookup": {},
+    "EmbeddingVariableMetadata": {},
+    "EmbeddingVariablePrefetch": {},
+    "EmbeddingVariableRestore": {},
+    "EmbeddingVariableSave": {},
+    "EmbeddingVariableSeed": {},
+    "EmbeddingVariableStatistics": {},
+    "EmbeddingVariableUpsert": {},
     "FusedEmbeddingGather": {"Tid": IDS},
     "FusedEmbeddingGroupLookup": {"T": VALUES},
     "FusedEmbeddingGroupLookupGrad": {"T": VALUES},
@@ -66,6 +83,14 @@ def test_gpu_has_the_kernels_of_the_cpu(op):
         for attr, dtype in constraint:
             found.setdefault(attr, set()).add(dtype)
     assert found == GPU_OPS[op]
+
+
+@pytest.mark.skipif(
+    not (IS_CUDA_BUILD and LIBRARY.exists()),
+    reason="needs TensorFlow with CUDA and _ops_cuda.so: make cuda",
+)
+def test_a_table_in_hbm_has_a_handle():
+    assert registered("EmbeddingVariableGpuHandle", "GPU") == {frozenset()}
 
 
 @pytest.mark.parametrize(

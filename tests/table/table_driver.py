@@ -27,9 +27,11 @@ def debug_value(dim, dtype):
 class Pair:
     """A table and its oracle."""
 
+    counted = COUNTED  # what the table counts
+
     def __init__(self, dim=2, dtype=tf.float64, **options):
         self.dim, self.dtype = dim, dtype
-        self.arguments = table_arguments(options)
+        self.arguments = self.table_arguments(options)
         self.variable = self.make()
         is_bloom = isinstance(self.arguments["ev_option"].filter_option, fe.CBFFilter)
         config = oracle.table.Config(
@@ -42,6 +44,10 @@ class Pair:
             check_mode=options.get("check_mode", "error"),
         )
         self.oracle = oracle.table.Table(config)
+
+    def table_arguments(self, options):
+        """Arguments of fe.get_embedding_variable for options of the oracle's names."""
+        return {"ev_option": table_option(options)}
 
     def make(self):
         """Another table of the same options."""
@@ -140,8 +146,8 @@ class Pair:
         counts = self._check_filtered(content)
         got = {name: int(value) for name, value in self.variable.statistics().items()}
         assert (got["size"], got["filtered"]) == (len(self.oracle.rows), len(counts))
-        assert {name: got[name] for name in COUNTED} == {
-            name: self.oracle.statistics[name] for name in COUNTED
+        assert {name: got[name] for name in self.counted} == {
+            name: self.oracle.statistics[name] for name in self.counted
         }
 
     def _check_rows(self, content):
@@ -179,14 +185,14 @@ def number_of_refusals(error):
     return re.search(r"(\d+) keys do not fit into a table of max_capacity", str(error))[1]
 
 
-def table_arguments(options):
-    """Arguments of fe.get_embedding_variable for options of the oracle's names."""
+def table_option(options, **others):
+    """The EmbeddingVariableOption for options of the oracle's names."""
     filter_option = None
     if options.get("min_frequency"):
         filter_option = fe.CounterFilter(options["min_frequency"])
         if options.get("is_bloom"):
             filter_option = fe.CBFFilter(options["min_frequency"], 100_000, 1e-3)
-    option = fe.EmbeddingVariableOption(
+    return fe.EmbeddingVariableOption(
         filter_option=filter_option,
         init_option=fe.InitializerOption(
             default_value_no_permission=options.get("no_permission_value", 0.0)
@@ -194,5 +200,5 @@ def table_arguments(options):
         max_capacity=options.get("max_capacity"),
         eviction=options.get("eviction"),
         check_mode=options.get("check_mode", "error"),
+        **others,
     )
-    return {"ev_option": option}

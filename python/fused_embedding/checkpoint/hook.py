@@ -29,6 +29,7 @@ from fused_embedding.ops.tf_private import MultiDeviceSaver
 from fused_embedding.variable import created
 from fused_embedding.variable.embedding_variable import EmbeddingVariable
 from fused_embedding.variable.partitions import PartitionedEmbeddingVariable
+from fused_embedding.variable.storage_options import GPU_HANDLE, TABLE_HANDLES
 
 _PATCHED = "_fused_embedding_stock"
 # Kept here, because fe.compat.install replaces it by a class of its own.
@@ -102,11 +103,21 @@ def _wrap_add_meta_graph(stock: Callable[..., Any]) -> Callable[..., Any]:
             graph_def = meta_graph_def.graph_def
             functions = [function.node_def for function in graph_def.library.function]
             for node in itertools.chain(graph_def.node, *functions):
-                if node.op == "EmbeddingVariableHandle":
-                    node.attr["frozen"].b = True
+                if node.op in TABLE_HANDLES:
+                    _freeze(node)
         return stock(self, meta_graph_def, tags, *args)
 
     return add_meta_graph
+
+
+def _freeze(node: Any) -> None:
+    """Makes a table's node that of a frozen one in DRAM, with what else it has."""
+    if node.op == GPU_HANDLE:
+        node.op, node.device = "EmbeddingVariableHandle", ""
+        del node.attr["hbm_bytes"]
+        if node.attr["min_frequency"].i:
+            node.attr["admission"].s = b"counter"
+    node.attr["frozen"].b = True
 
 
 def _with_saveables(var_list: Any) -> Any:

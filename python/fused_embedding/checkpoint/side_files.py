@@ -92,7 +92,7 @@ def save(
         prefix: String scalar, prefix of the checkpoint.
         name: Name of the variable in the checkpoint.
         continued: For an incremental save, the checkpoint that it continues. Ignored for a table
-            with a tier on an SSD, which is saved whole, mostly as hard links.
+            that is saved whole, as one with a tier on an SSD, mostly as hard links, or in HBM.
         as_one_file: Whether the rows of a table with a tier on an SSD are in the one file of each
             partition.
         drawn: The names of the files.
@@ -102,7 +102,7 @@ def save(
         once the tensor is computed.
     """
     is_series = continued is not None
-    if parts[0].option.storage_option.is_on_ssd:
+    if parts[0].option.storage_option.is_saved_whole:
         continued = None
     suffixes = _suffixes(name, len(parts), 1 if continued is None else MAX_LINKS, drawn)
     older = None if continued is None else _older_paths(name, len(parts), continued, drawn)

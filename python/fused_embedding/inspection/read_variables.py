@@ -5,8 +5,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from fused_embedding.variable.storage_options import TABLE_HANDLES
+
 VARIABLES = ("VarHandleOp", "Variable", "VariableV2")
-_SOURCES = (*VARIABLES, "EmbeddingVariableHandle", "Placeholder")
+_SOURCES = (*VARIABLES, *TABLE_HANDLES, "Placeholder")
 # Ops that read rows of their first input, and those that may read several tables.
 _GATHERS = (
     *("Gather", "GatherV2", "ResourceGather", "ResourceGatherNd"),

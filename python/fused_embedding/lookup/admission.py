@@ -92,6 +92,7 @@ def _admit_group(members: Sequence[_PartArrivals]) -> list[Admitted]:
     numbers = dict(zip(by_table, range(len(by_table)), strict=True))
     tables = [member.part for member in by_table.values()]
     for table in tables:
+        _check_place(table)
         table.tell_of_lookup(table.inserts)
     with colocate_with(tables[0].handle):
         result = raw_ops.EmbeddingVariableAdmit(
@@ -104,6 +105,14 @@ def _admit_group(members: Sequence[_PartArrivals]) -> list[Admitted]:
             insert=tables[0].inserts,
         )
     return list(map(Admitted, result.is_admitted, result.frequencies))
+
+
+def _check_place(table: EmbeddingVariable) -> None:
+    if table.option.storage_option.is_in_hbm:
+        raise NotImplementedError(
+            f"the EmbeddingVariable {table.name!r} has storage_type = HBM, but its keys are to be "
+            "admitted ahead of a lookup, which tables on a GPU cannot do; pass StorageType.DRAM"
+        )
 
 
 def _given(values: Sequence[Any]) -> list[Any]:

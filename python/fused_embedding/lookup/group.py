@@ -110,8 +110,11 @@ def group_key(column: Column) -> Hashable:
 
 def table_kind(shard: AnyShard) -> Hashable:
     """What all tables that one op reads have in common: their type and dtype, and how it reads."""
-    is_in_place = isinstance(shard, EmbeddingVariableShard) or shard.is_variable
-    return type(shard), shard.dtype, is_in_place
+    if not isinstance(shard, EmbeddingVariableShard):
+        return type(shard), shard.dtype, shard.is_variable
+    # A table on a GPU has a key inserted in all tables of a lookup, or in none.
+    is_in_hbm = shard.source.option.storage_option.is_in_hbm
+    return type(shard), shard.dtype, is_in_hbm, is_in_hbm and shard.inserts
 
 
 def lookup_group(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from fused_embedding.ops import cuda
-from fused_embedding.ops.tf_private import colocate_with
+from fused_embedding.ops.tf_private import colocate_with, device_name
 
 # The names that TensorFlow allows for ops; in a scratch graph a trailing "/" would be removed.
 _OP_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/]*(?<!/)")
@@ -74,6 +74,40 @@ def beside(table: tf.Tensor) -> contextlib.AbstractContextManager[None]:
         table = outer[0]
         device = table.device or ""
     return tf.device(device) if device else colocate_with(table)
+
+
+def on_gpu(name: str) -> contextlib.AbstractContextManager[None]:
+    """Puts what is built inside, a table in a GPU's memory, on the GPU of the scope, or the first.
+
+    Args:
+        name: Name of the table.
+
+    Raises:
+        RuntimeError: Where there is no GPU, or this build has no kernels for it.
+    """
+    missing = why_no_gpu()
+    if missing is not None:
+        raise RuntimeError(
+            f"the EmbeddingVariable {name!r} has storage_type = HBM, but {missing}; or pass "
+            "StorageType.DRAM"
+        )
+    return tf.device(gpu_of_scope())
+
+
+def why_no_gpu() -> str | None:
+    """What is missing for tables in a GPU's memory, and what to do; None: nothing."""
+    if not tf.config.list_physical_devices("GPU"):
+        return "TensorFlow sees no GPU; run on a machine with one, and with tensorflow[and-cuda]"
+    if not cuda.has_kernels():
+        why = cuda.why_no_kernels()
+        return f"the ops have no kernels for GPUs here: {why or 'build them, see docs/building.md'}"
+    return None
+
+
+def gpu_of_scope() -> str:
+    """The GPU that the device scope names, else the first."""
+    scope = device_name() if tf.executing_eagerly() else device_of_op()
+    return scope if is_on_gpu(scope) else "/device:GPU:0"
 
 
 def is_on_gpu(device: str) -> bool:

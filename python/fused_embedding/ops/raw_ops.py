@@ -16,6 +16,7 @@ _NAMES = (
     "EmbeddingVariableExpire",
     "EmbeddingVariableExport",
     "EmbeddingVariableFileSummary",
+    "EmbeddingVariableGpuHandle",
     "EmbeddingVariableGroupLookup",
     "EmbeddingVariableGroupLookupGrad",
     "EmbeddingVariableHandle",

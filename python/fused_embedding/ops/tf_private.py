@@ -4,7 +4,7 @@
 read it; tf.Variable has no public method for that. `colocate_with` keeps a gather with its table;
 the public tf.compat.v1.colocate_with is the same function behind a deprecation warning.
 `cond_v2` is tf.cond as an op, whatever control flow a program has switched on.
-`could_possibly_record` is whether a gradient tape is open.
+`could_possibly_record` is whether a gradient tape is open, and `context` knows the device scope.
 `GraphOrParentsInXlaContext` is whether XLA compiles a graph, which knows no ops of ours.
 `BaseResourceVariable` is what optimizers and gradients take for a variable read through a handle;
 `EagerResourceDeleter` deletes its table with it. `global_seed` is what tf.random.set_seed set, and
@@ -33,7 +33,7 @@ from tensorflow.python.checkpoint.functional_saver import MultiDeviceSaver
 from tensorflow.python.client.session import SessionInterface
 from tensorflow.python.data.experimental.ops import data_service_ops
 from tensorflow.python.data.ops.dataset_ops import _VariantDataset as VariantDataset
-from tensorflow.python.eager.context import eager_mode, global_seed
+from tensorflow.python.eager.context import context, eager_mode, global_seed
 from tensorflow.python.eager.record import could_possibly_record
 from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
 from tensorflow.python.framework.ops import colocate_with, uid
@@ -77,6 +77,7 @@ __all__ = [
     "could_possibly_record",
     "create_handle_data",
     "data_service_ops",
+    "device_name",
     "eager_mode",
     "function_def_to_graph",
     "global_seed",
@@ -91,6 +92,11 @@ __all__ = [
     "variable_accessed",
     "warm_starting_util",
 ]
+
+
+def device_name() -> str:
+    """The device that tf.device names here, eagerly; "": none."""
+    return context().device_name or ""
 
 
 def control_flow_context() -> Any:

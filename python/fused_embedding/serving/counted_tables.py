@@ -7,8 +7,9 @@ import tensorflow as tf
 
 from fused_embedding.ops.tf_private import function_def_to_graph
 from fused_embedding.serving.signatures import Signature, op_types
+from fused_embedding.variable.storage_options import TABLE_HANDLES
 
-_ADMIT, _HANDLE = "EmbeddingVariableAdmit", "EmbeddingVariableHandle"
+_ADMIT = "EmbeddingVariableAdmit"
 # Ops that call functions, and how many of their inputs come before those of the functions.
 _CALLS = {
     "PartitionedCall": 0,
@@ -35,7 +36,7 @@ def counted_handles(signature: Signature) -> set[str]:
     if _ADMIT not in op_types(graph):
         return set()
     captured = [inside.name for _, inside in signature.captures]
-    made = [op.outputs[0].name for op in graph.get_operations() if op.type == _HANDLE]
+    made = [op.outputs[0].name for op in graph.get_operations() if op.type in TABLE_HANDLES]
     return _Walk(graph).counted(graph, {name: name for name in captured + made})
 
 

@@ -16,6 +16,7 @@ from fused_embedding.variable.content import import_whole
 from fused_embedding.variable.embedding_variable import EmbeddingVariable
 from fused_embedding.variable.options import EmbeddingVariableOption
 from fused_embedding.variable.partitions import parts_of
+from fused_embedding.variable.storage_options import TABLE_HANDLES, dram_attributes_of
 
 _VARIABLES = ("VarHandleOp", "Variable", "VariableV2")
 _STOCK_TABLES = ("HashTableV2", "MutableDenseHashTableV2", "MutableHashTableV2")
@@ -133,14 +134,14 @@ def resources_of_session(
     given = [tensor.name for tensor in signature.inputs.values()]
     needed = needed_operations(given, list(signature.outputs.values()), inputs_of=inputs_of)
     fetches = {op.name: _fetch(op) for op in needed if op.type in (*_VARIABLES, *_STOCK_TABLES)}
-    fetches |= {op.name: _fetch_table(op) for op in needed if op.type == "EmbeddingVariableHandle"}
+    fetches |= {op.name: _fetch_table(op) for op in needed if op.type in TABLE_HANDLES}
     fetched = session.run(fetches)
     counted = counted_handles(signature)
     copies = SessionResources({}, {}, Resources([], [], []))
     with eager_mode():
         for op in needed:
             if op.name in fetched:
-                if op.type == "EmbeddingVariableHandle":
+                if op.type in TABLE_HANDLES:
                     is_counted = op.outputs[0].name in counted
                     table = make_table(TableOfSession(op, fetched[op.name], is_counted))
                     copies.resources.tables.append(table)
@@ -205,7 +206,7 @@ class TableOfSession(NamedTuple):
         """A copy that is made eagerly."""
         attributes = self._attributes()
         for name in ("container", "shared_name", "frozen", "needs_initializer"):
-            del attributes[name]
+            attributes.pop(name, None)
         dtype = tf.as_dtype(attributes["dtype"])
         matrix = np.frombuffer(self.op.get_attr("initializer_matrix"), dtype.as_numpy_dtype)
         attributes |= {"dtype": dtype, "initializer_matrix": matrix.reshape(-1, attributes["dim"])}
@@ -219,10 +220,11 @@ class TableOfSession(NamedTuple):
         return variable
 
     def _attributes(self) -> dict[str, Any]:
-        """Attrs of the op by name, strings as str."""
+        """Attrs by name of an op that makes such a table in DRAM, strings as str."""
         values = {attr.name: self.op.get_attr(attr.name) for attr in self.op.op_def.attr}
         del values["initializer_matrix"]  # bytes
-        return {k: v.decode() if isinstance(v, bytes) else v for k, v in values.items()}
+        decoded = {k: v.decode() if isinstance(v, bytes) else v for k, v in values.items()}
+        return dram_attributes_of(self.op.type, decoded)
 
 
 def _copy_resource(op: tf.Operation, fetched: Any, copies: SessionResources) -> None:

@@ -1,6 +1,6 @@
 """One optimizer step on EmbeddingVariables: gradients to their tables, rows updated in place."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -9,6 +9,9 @@ from fused_embedding.ops import raw_ops
 from fused_embedding.ops.placement import beside_hash_tables
 from fused_embedding.ops.tf_private import colocate_with
 from fused_embedding.train.collected import apply_in_turns
+
+# They keep numbers of a row beside those of its values.
+_RULES_WITHOUT_GPU = ("adagrad_decay",)
 
 
 def pack_hyperparameters(values: Sequence[Any]) -> tf.Tensor:
@@ -158,13 +161,27 @@ def apply_embedding_gradients(updates: Sequence[TableUpdate]) -> list[tf.Operati
     for update in updates:
         if update.variable.check_rule is not None:
             update.variable.check_rule(update.rule)
+        _check_rule_on_gpu(update)
     if tf.distribute.get_strategy().num_replicas_in_sync == 1:
         return _apply(updates)
     return _apply_for_all_replicas(updates)
 
 
 def _apply(updates: Sequence[TableUpdate]) -> list[tf.Operation]:
-    return apply_in_turns(updates, lambda update: update.rule, _apply_group)
+    return apply_in_turns(updates, _kind_of, _apply_group)
+
+
+def _check_rule_on_gpu(update: TableUpdate) -> None:
+    if update.rule in _RULES_WITHOUT_GPU and update.variable.option.storage_option.is_in_hbm:
+        raise NotImplementedError(
+            f"the EmbeddingVariable {update.variable.name!r} has storage_type = HBM, but the rule "
+            f"{update.rule} of its optimizer has no kernel for GPUs; pass StorageType.DRAM, or "
+            "choose another optimizer"
+        )
+
+
+def _kind_of(update: TableUpdate) -> Hashable:
+    return update.rule, update.variable.option.storage_option.is_in_hbm
 
 
 def _apply_for_all_replicas(updates: Sequence[TableUpdate]) -> list[tf.Operation]:

@@ -245,7 +245,7 @@ class EmbeddingVariable(BaseResourceVariable):
 
     @property
     def storage_type(self) -> StorageType:
-        """The tiers of the table: StorageType.DRAM, or DRAM and an SSD."""
+        """The tiers of the table: StorageType.DRAM, DRAM and an SSD, or HBM."""
         return self.option.storage_option.storage_type or StorageType.DRAM
 
     def get_frequency(self, ids: Any) -> tf.Tensor:

@@ -267,19 +267,22 @@ class EmbeddingVariableOption:
         evict_option: Which keys expire, GlobalStepEvict or L2WeightEvict; None: no key.
         ckpt: The checkpoint to load the initial content from, a CheckpointOption; None: none.
         filter_option: Which keys are admitted, CounterFilter or CBFFilter; None: all keys.
-        storage_option: Where rows are stored: in memory, or in memory and on an SSD.
+        storage_option: Where rows are stored: in memory, in memory and on an SSD, or on a GPU.
         init_option: The first values of rows.
-        max_capacity: Maximum number of rows in the table; None: no bound. Not with an SSD.
+        max_capacity: Maximum number of rows in the table; None: no bound. Not with an SSD, nor in
+            HBM.
         eviction: Which row a full table evicts for a new one: "lru" (used longest ago), "lfu"
-            (used least often), or a CacheStrategy; None: no row, and the new key is refused.
+            (used least often), or a CacheStrategy; None: no row, and the new key is refused. A
+            table in HBM evicts from the key's bucket of 64 rows.
         check_mode: What a lookup does with keys that a full table refuses. "error": it raises
             ResourceExhaustedError; "warning": they read zeros, which is logged; "ignore": they
-            read zeros.
+            read zeros. Must be "error" with HBM.
 
     Raises:
         TypeError: If an option is not of its class, or max_capacity is not an integer.
-        ValueError: For max_capacity < 1 or together with an SSD, eviction without max_capacity, or
-            an unknown eviction or check_mode.
+        ValueError: For max_capacity < 1 or together with an SSD or HBM, eviction without
+            max_capacity in DRAM, or an unknown eviction or check_mode.
+        NotImplementedError: For a Bloom filter or another check_mode than "error" with HBM.
 
     >>> option = fe.EmbeddingVariableOption(filter_option=fe.CounterFilter(filter_freq=3))
     >>> option.filter_option.filter_freq
@@ -311,11 +314,31 @@ class EmbeddingVariableOption:
                     "a table is bounded in bytes of memory, by storage_size, and keeps all rows; "
                     "leave one of them out"
                 )
+            if self.storage_option.is_in_hbm:
+                raise ValueError(
+                    f"max_capacity = {self.max_capacity} was given with storage_type = HBM, but "
+                    "such a table is bounded in bytes of the GPU's memory, by storage_size; leave "
+                    "max_capacity out"
+                )
         if self.eviction is not None:
             self._check_eviction()
         if self.check_mode not in _CHECK_MODES:
             raise ValueError(
                 f"check_mode must be one of {', '.join(_CHECK_MODES)}, got {self.check_mode!r}"
+            )
+        if self.storage_option.is_in_hbm:
+            self._check_hbm()
+
+    def _check_hbm(self) -> None:
+        if self.check_mode != "error":
+            raise NotImplementedError(
+                f"check_mode = {self.check_mode!r} was given with storage_type = HBM, but a lookup "
+                'in a full table on a GPU is an error; pass "error", or an eviction'
+            )
+        if _admission_attributes(self.filter_option)["admission"] == "bloom":
+            raise NotImplementedError(
+                "a CBFFilter with max_element_size was given with storage_type = HBM, but a table "
+                "on a GPU has no Bloom filter; pass CounterFilter, which counts exactly"
             )
 
     def _check_eviction(self) -> None:
@@ -325,7 +348,7 @@ class EmbeddingVariableOption:
             raise ValueError(
                 f"eviction must be 'lru', 'lfu', a CacheStrategy, or None, got {self.eviction!r}"
             ) from None
-        if self.max_capacity is None:
+        if self.max_capacity is None and not self.storage_option.is_in_hbm:
             raise ValueError(
                 f"eviction = {eviction.value!r} was given without max_capacity, but a table "
                 "without a bound never evicts; pass max_capacity, or no eviction"

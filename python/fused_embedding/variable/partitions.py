@@ -162,7 +162,7 @@ class PartitionedEmbeddingVariable(tf.Module):
 
     @property
     def storage_type(self) -> StorageType:
-        """The tiers of each partition: StorageType.DRAM, or DRAM and an SSD."""
+        """The tiers of each partition: StorageType.DRAM, DRAM and an SSD, or HBM."""
         return self._parts[0].storage_type
 
     def statistics(self) -> dict[str, tf.Tensor]:

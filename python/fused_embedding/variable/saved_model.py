@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from fused_embedding.ops import raw_ops
+from fused_embedding.ops.placement import on_gpu
 from fused_embedding.variable.options import (
     EmbeddingVariableOption,
     GlobalStepEvict,
@@ -19,12 +20,23 @@ from fused_embedding.variable.options import (
 from fused_embedding.variable.storage_options import in_dram
 
 PACKAGE = "fused_embedding"
+# What EmbeddingVariableGpuHandle has of a table's attributes.
+_GPU_ATTRIBUTES = (
+    *("dtype", "dim", "seed", "initializer", "initializer_a", "initializer_b"),
+    *("min_frequency", "no_permission_value", "eviction", "hbm_bytes"),
+)
 
 
 def make_handle(attributes: Mapping[str, Any], name: str, shared_name: str) -> tf.Tensor:
     """The handle of the table `shared_name`, made by an op `name`."""
+    matrix = attributes["initializer_matrix"].tobytes()
+    if "hbm_bytes" in attributes:
+        of_gpu = {name: attributes[name] for name in _GPU_ATTRIBUTES}
+        own = {"initializer_matrix": matrix, "shared_name": shared_name}
+        with on_gpu(name):
+            return raw_ops.EmbeddingVariableGpuHandle(**of_gpu, **own, name=name)
     own = {
-        "initializer_matrix": attributes["initializer_matrix"].tobytes(),
+        "initializer_matrix": matrix,
         # Not `shared_name`, which eagerly has a number: a program that was killed and changed
         # would not find what it left.
         "storage_name": name if attributes.get("storage_path") else "",

@@ -6,12 +6,17 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+# The ops that make tables, of which the last one's are in a GPU's memory.
+GPU_HANDLE = "EmbeddingVariableGpuHandle"
+TABLE_HANDLES = ("EmbeddingVariableHandle", GPU_HANDLE)
 # The least memory of a table with a tier on an SSD: what its store needs, and room for some rows.
 MIN_DRAM_BYTES = 16 << 20
+# The least memory of a table on a GPU.
+MIN_HBM_BYTES = 1 << 20
 
 
 class StorageType(enum.Enum):
-    """The tiers of a table. This release supports DRAM, and DRAM with an SSD.
+    """The tiers of a table. This release supports DRAM, DRAM with an SSD, and HBM as an experiment.
 
     `DRAM_SSD` and `SSD` are aliases of DeepRec's `DRAM_SSDHASH` and `SSDHASH`. All four mean the
     same: rows are read and updated in DRAM, and the SSD holds the rows that do not fit there.
@@ -55,16 +60,20 @@ class StorageOption:
         storage_path: Folder on the SSD, made if it does not exist; each table makes its own folder
             in it. It is local scratch: only checkpoints outlive the process. Must be None without
             an SSD.
-        storage_size: The first number is the limit of a table's memory in bytes, at least 16 MiB.
-            Further numbers are ignored, because the space on the SSD is not limited. Without an
-            SSD all numbers are ignored: `EmbeddingVariableOption.max_capacity` bounds a table.
+        storage_size: The first number is the limit of a table's memory in bytes, at least 16 MiB;
+            with HBM that of the GPU's memory, at least 1 MiB. Further numbers are ignored, because
+            the space on the SSD is not limited. In DRAM alone all numbers are ignored:
+            `EmbeddingVariableOption.max_capacity` bounds a table.
         cache_strategy: Which rows are demoted to the SSD first.
         layout: Accepted and ignored: there is one layout.
+        experimental: Must be True for StorageType.HBM, rows in the memory of a GPU, which no GPU
+            has run yet: docs/gpu.md.
 
     Raises:
-        NotImplementedError: For a storage_type with HBM, PMEM or LevelDB.
-        ValueError: For an SSD without storage_path or with less than 16 MiB of memory, or a
-            storage_path without an SSD.
+        NotImplementedError: For a storage_type with PMEM or LevelDB, for HBM with another tier, and
+            for HBM without `experimental`.
+        ValueError: For an SSD without storage_path or with less than 16 MiB of memory, HBM with
+            less than 1 MiB, or a storage_path without an SSD.
         TypeError: If cache_strategy is not a CacheStrategy, with an SSD.
 
     >>> ssd = fe.StorageOption(fe.StorageType.DRAM_SSD, "/mnt/ssd/tables", [8 << 30])
@@ -77,23 +86,40 @@ class StorageOption:
     storage_size: tuple[int, ...] = (1 << 30,)
     cache_strategy: CacheStrategy = CacheStrategy.LFU
     layout: str | None = None
+    experimental: bool = dataclasses.field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "storage_size", tuple(self.storage_size))
         if self.is_on_ssd:
             self._check_ssd()
             return
-        if self.storage_type not in (None, StorageType.DRAM):
+        if self.is_in_hbm:
+            self._check_hbm()
+        elif self.storage_type not in (None, StorageType.DRAM):
             given = getattr(self.storage_type, "name", self.storage_type)
             raise NotImplementedError(
-                f"storage_type = {given} was given, but this release keeps rows in DRAM, or in "
-                "DRAM and on an SSD: it has no HBM, PMEM or LevelDB tier; pass StorageType.DRAM, "
-                "or StorageType.DRAM_SSD with a storage_path"
+                f"storage_type = {given} was given, but this release keeps rows in DRAM, in DRAM "
+                "and on an SSD, or in HBM alone: it has no PMEM or LevelDB tier, and none beside "
+                "HBM; pass StorageType.DRAM, or StorageType.DRAM_SSD with a storage_path"
             )
         if self.storage_path is not None:
             raise ValueError(
-                f"storage_path = {self.storage_path!r} was given, but rows in DRAM are in no "
+                f"storage_path = {self.storage_path!r} was given, but rows in memory are in no "
                 "folder; leave it out, or pass StorageType.DRAM_SSD"
+            )
+
+    def _check_hbm(self) -> None:
+        if not self.experimental:
+            raise NotImplementedError(
+                "storage_type = HBM was given, but no GPU has run tables in a GPU's memory yet; "
+                "pass experimental=True to try it, or StorageType.DRAM"
+            )
+        size = self.storage_size[0] if self.storage_size else None
+        if not isinstance(size, int) or size < MIN_HBM_BYTES:
+            raise ValueError(
+                f"storage_size = {list(self.storage_size)} was given with storage_type = HBM, but "
+                "its first must be the bytes that the table may have in the GPU's memory, at least "
+                f"{MIN_HBM_BYTES} (1 MiB)"
             )
 
     def _check_ssd(self) -> None:
@@ -122,20 +148,32 @@ class StorageOption:
         return self.storage_type in (StorageType.SSD, StorageType.DRAM_SSD)
 
     @property
+    def is_in_hbm(self) -> bool:
+        """Whether rows are in the memory of a GPU."""
+        return self.storage_type is StorageType.HBM
+
+    @property
+    def is_saved_whole(self) -> bool:
+        """Whether an incremental save has all rows: the table tracks no changes."""
+        return self.is_on_ssd or self.is_in_hbm
+
+    @property
     def dram_bytes(self) -> int:
         """Limit of a table's memory in bytes; 0: no bound."""
         return self.storage_size[0] if self.is_on_ssd else 0
 
 
 def storage_attributes(storage: StorageOption) -> dict[str, Any]:
-    """The attrs of the op EmbeddingVariableHandle for the storage of rows.
+    """The attrs of the op that makes a table, EmbeddingVariableHandle, for the storage of rows.
 
     Args:
         storage: The option.
 
     Returns:
-        Attrs by name.
+        Attrs by name; those for HBM are of the op EmbeddingVariableGpuHandle.
     """
+    if storage.is_in_hbm:
+        return {"hbm_bytes": storage.storage_size[0]}
     return {
         "storage_path": storage.storage_path or "",
         "dram_bytes": storage.dram_bytes,
@@ -152,4 +190,21 @@ def in_dram(attributes: Mapping[str, Any]) -> dict[str, Any]:
     Returns:
         The changed copy.
     """
-    return {**attributes, **storage_attributes(StorageOption())}
+    others = {name: value for name, value in attributes.items() if name != "hbm_bytes"}
+    return {**others, **storage_attributes(StorageOption())}
+
+
+def dram_attributes_of(op_type: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The attrs of EmbeddingVariableHandle for a table like that of another op, but in DRAM.
+
+    Args:
+        op_type: One of TABLE_HANDLES.
+        attributes: Attrs of the op by name.
+
+    Returns:
+        The changed copy; a copy where the op is EmbeddingVariableHandle.
+    """
+    if op_type != GPU_HANDLE:
+        return dict(attributes)
+    admission = "counter" if attributes["min_frequency"] else "all"
+    return {**in_dram(attributes), "admission": admission}

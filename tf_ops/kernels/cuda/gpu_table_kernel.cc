@@ -135,12 +135,7 @@ class GpuUpsertOp : public GpuTableOp {
     const KeysOfOne keys(resource, ctx->input(1));
     const Tensor& values = ctx->input(2);
     FE_REQUIRES_OK(ctx, CheckValues("values", values, keys.end, resource.layout()));
-    GpuInsertPlan plan;
-    FE_REQUIRES_OK(ctx, PlanGpuInsert(exec, keys.view(), &plan));
-    FE_REQUIRES_OK(ctx, CheckNoneRefused(plan.num_refused));
-    FE_REQUIRES_OK(ctx, RunGpuUpsertValues(exec, keys.view(), values.tensor_data().data(),
-                                           resource.step(), plan));
-    resource.counters().evictions += plan.num_evicted[0];
+    FE_REQUIRES_OK(ctx, resource.UpsertValues(exec, keys.view(), values.tensor_data().data()));
   }
 };
 

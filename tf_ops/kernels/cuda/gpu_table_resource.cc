@@ -42,8 +42,22 @@ Status GpuTableResource::ReadStatistics(tensorflow::OpKernelContext* ctx,
   FE_RETURN_IF_ERROR(CountRows(work.exec(), table()->counts(), &statistics->filtered));
   statistics->memory_bytes = table()->memory_bytes();
   // No batch is waited for to count these: what has been inserted is there, or was removed.
-  statistics->inserts = statistics->size - state_->num_restored + statistics->evictions +
+  statistics->inserts = statistics->size - state_->num_given + statistics->evictions +
                         statistics->expirations + statistics->erasures;
+  return Status();
+}
+
+Status GpuTableResource::UpsertValues(const GpuExec& exec, const GpuTableKeys& in,
+                                      const char* values) const {
+  GpuInsertPlan plan;
+  FE_RETURN_IF_ERROR(PlanGpuInsert(exec, in, &plan));
+  FE_RETURN_IF_ERROR(CheckNoneRefused(plan.num_refused));
+  int64_t num_before = 0, num_after = 0;
+  FE_RETURN_IF_ERROR(CountRows(exec, table(), &num_before));
+  FE_RETURN_IF_ERROR(RunGpuUpsertValues(exec, in, values, step(), plan));
+  FE_RETURN_IF_ERROR(CountRows(exec, table(), &num_after));
+  counters().evictions += plan.num_evicted[0];
+  state_->num_given += num_after - num_before + plan.num_evicted[0];
   return Status();
 }
 
@@ -87,11 +101,10 @@ Status GpuTableResource::ReplaceBy(tensorflow::OpKernelContext* ctx,
     LOG(WARNING) << "EmbeddingVariable " << description() << ": " << num_lost
                  << " restored rows and counts have no room in storage_size, and were evicted";
   }
-  FE_RETURN_IF_ERROR(CountRows(work.exec(), restored.get(), &state_->num_restored));
-  // `inserts` counts on from where it was.
-  int64_t num_rows = 0;
-  FE_RETURN_IF_ERROR(CountRows(work.exec(), table(), &num_rows));
-  state_->num_restored -= num_rows;
+  int64_t num_old = 0, num_new = 0;
+  FE_RETURN_IF_ERROR(CountRows(work.exec(), table(), &num_old));
+  FE_RETURN_IF_ERROR(CountRows(work.exec(), restored.get(), &num_new));
+  state_->num_given += num_new - num_old;  // `inserts` stays
   state_->table = std::move(restored);
   step() = content.step();
   return Status();

@@ -40,6 +40,8 @@ class GpuTableResource : public AnyTableResource {
   // The table's own step counter, for calls that pass no global step.
   int64_t& step() const { return state_->step; }
   int64_t StepOr(int64_t step) const { return step < 0 ? state_->step : step; }
+  // Rows that were upserted, not inserted by a lookup. Waits, for their number before and after.
+  Status UpsertValues(const GpuExec& exec, const GpuTableKeys& in, const char* values) const;
 
   // --- What ops on tables anywhere use ---
   const RowLayout& layout() const { return layout_; }
@@ -64,7 +66,7 @@ class GpuTableResource : public AnyTableResource {
     std::mutex mutex;
     std::unique_ptr<GpuTable> table;
     TableStatistics counters;
-    int64_t num_restored = 0;  // rows that no lookup inserted
+    int64_t num_given = 0;  // rows that no lookup inserted: upserted or restored
     int64_t step = 0;
   };
 

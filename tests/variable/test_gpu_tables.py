@@ -1,0 +1,491 @@
+"""EmbeddingVariables in a GPU's memory: as those in DRAM, on the emulation of a GPU."""
+
+import contextlib
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import fused_embedding as fe
+from emulated_gpu import emulated_gpu, remove_labels
+from fused_embedding.lookup.admission import Arrivals, admit
+
+tf1 = tf.compat.v1
+DIM = 4
+SIZE = 8 << 20
+IN_HBM = fe.StorageOption(fe.StorageType.HBM, storage_size=[SIZE], experimental=True)
+PLACES = {"dram": fe.StorageOption(), "hbm": IN_HBM}
+_names = (f"table_{i}" for i in itertools.count())
+
+
+def in_place(place):
+    """Where tables of a place can be made."""
+    return emulated_gpu() if place == "hbm" else contextlib.nullcontext()
+
+
+def option(place="hbm", **fields):
+    return fe.EmbeddingVariableOption(storage_option=PLACES[place], **fields)
+
+
+def make_table(place="hbm", name=None, dim=DIM, **fields):
+    return fe.get_embedding_variable(
+        name or next(_names),
+        dim,
+        initializer=tf1.random_uniform_initializer(-1, 1, seed=3),
+        ev_option=option(place, **fields),
+    )
+
+
+def content_of(table):
+    """All of its content, as arrays."""
+    return {k: np.array(v) for k, v in table.export_content()._asdict().items()}
+
+
+def assert_same(got, want):
+    assert got.keys() == want.keys()
+    for name, array in want.items():
+        np.testing.assert_array_equal(got[name], array, err_msg=name)
+
+
+# --- Options ---
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "message"),
+    [
+        ({}, NotImplementedError, "no GPU has run .* pass experimental=True"),
+        ({"experimental": True, "storage_size": []}, ValueError, r"\[\] .* with .* HBM, .* first"),
+        ({"experimental": True, "storage_size": [5]}, ValueError, r"\[5\] .* at least 1048576"),
+        ({"experimental": True, "storage_size": [1e9]}, ValueError, r"\[1000000000.0\] was given"),
+        ({"experimental": True, "storage_path": "/x"}, ValueError, "'/x' .* in memory are in no"),
+    ],
+)
+def test_a_wrong_storage_is_an_error(fields, error, message):
+    with pytest.raises(error, match=message):
+        fe.StorageOption(fe.StorageType.HBM, **fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "message"),
+    [
+        ({"max_capacity": 5}, ValueError, "max_capacity = 5 .* bounded in bytes of the GPU's"),
+        ({"check_mode": "ignore"}, NotImplementedError, "check_mode = 'ignore' .* an eviction"),
+        (
+            {"filter_option": fe.CBFFilter(2, 1000, 0.01)},
+            NotImplementedError,
+            "CBFFilter .* pass CounterFilter",
+        ),
+    ],
+)
+def test_what_a_table_on_a_gpu_lacks_is_an_error(fields, error, message):
+    with pytest.raises(error, match=message):
+        option(**fields)
+
+
+def test_a_filter_that_counts_exactly_is_taken():
+    assert option(filter_option=fe.CBFFilter(2)).storage_option.is_in_hbm
+    assert option(eviction="lru").eviction == "lru"
+
+
+@pytest.mark.skipif(
+    bool(tf.config.list_physical_devices("GPU")), reason="a machine with a GPU lacks nothing"
+)
+def test_without_a_gpu_the_error_says_what_is_missing():
+    message = "'users' has storage_type = HBM, but TensorFlow sees no GPU; .* StorageType.DRAM"
+    with pytest.raises(RuntimeError, match=message):
+        make_table(name="users")
+    with tf.Graph().as_default(), pytest.raises(RuntimeError, match=message):
+        make_table(name="users")
+
+
+def test_a_table_that_is_too_small_is_an_error():
+    storage = fe.StorageOption(fe.StorageType.HBM, storage_size=[1 << 20], experimental=True)
+    wide = fe.EmbeddingVariableOption(storage_option=storage)
+    with (
+        emulated_gpu(),
+        pytest.raises(tf.errors.InvalidArgumentError, match=r"max_bytes = 1048576"),
+    ):
+        fe.get_embedding_variable("wide", 10_000, ev_option=wide)
+
+
+def test_two_tables_of_a_name_must_agree():
+    with emulated_gpu(), tf.Graph().as_default():
+        attrs = {"dtype": tf.float32, "dim": 2, "initializer": "constant", "shared_name": "x"}
+        first = fe.raw_ops.EmbeddingVariableGpuHandle(hbm_bytes=1 << 20, **attrs)
+        other = fe.raw_ops.EmbeddingVariableGpuHandle(hbm_bytes=1 << 21, **attrs)
+        with tf1.Session() as session:
+            session.run(first)
+            with pytest.raises(tf.errors.InvalidArgumentError, match=r"exists as .* 1048576 bytes"):
+                session.run(other)
+
+
+# --- Training ---
+
+
+OPTIMIZERS = {
+    "sgd": lambda: fe.train.GradientDescentOptimizer(0.1),
+    "momentum": lambda: fe.train.MomentumOptimizer(0.1, 0.9),
+    "adagrad": lambda: fe.train.AdagradOptimizer(0.1),
+    "rmsprop": lambda: fe.train.RMSPropOptimizer(0.1),
+    "adam": lambda: fe.train.AdamOptimizer(0.01),
+    "ftrl": lambda: fe.train.FtrlOptimizer(0.1),
+    "adamw": lambda: fe.train.AdamWOptimizer(0.01, learning_rate=0.01),
+    "adam_async": lambda: fe.train.AdamAsyncOptimizer(0.01),
+    "row_wise_adagrad": lambda: fe.train.RowWiseAdagradOptimizer(0.1),
+}
+
+
+def batches(num_steps, num_keys=60):
+    """Ids of two columns, and numbers that they are trained by, of few bits: sums are exact."""
+    rng = np.random.default_rng(0)
+    for _ in range(num_steps):
+        yield [rng.integers(0, num_keys, [8, 3]) for _ in range(2)], rng.integers(-4, 5, [8, 1]) / 4
+
+
+def train(place, make_optimizer, num_steps=6, **fields):
+    """The content of two tables that a session has trained by three columns."""
+    with in_place(place), tf.Graph().as_default():
+        step = tf1.train.get_or_create_global_step()
+        tables = [make_table(place, "a", **fields), make_table(place, "b", 2 * DIM, **fields)]
+        ids = [tf1.placeholder(tf.int64, [None, 3]) for _ in range(2)]
+        numbers = tf1.placeholder(tf.float32, [None, 1])
+        sparse = [tf.sparse.from_dense(one) for one in ids]
+        rows = fe.nn.group_embedding_lookup_sparse(
+            [tables[0], tables[1], tables[0]], [*sparse, sparse[1]], ["sum", "sum", "sum"]
+        )
+        loss = tf.reduce_sum(tf.concat(rows, 1) * numbers)
+        train_op = make_optimizer().minimize(loss, global_step=step)
+        with tf1.Session() as session:
+            session.run(tf1.global_variables_initializer())
+            for of_columns, of_rows in batches(num_steps):
+                session.run(train_op, {**dict(zip(ids, of_columns, strict=True)), numbers: of_rows})
+            return [session.run(table.export_content()._asdict()) for table in tables]
+
+
+@pytest.mark.parametrize("make_optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS.keys())
+def test_it_trains_as_in_dram_bit_for_bit(make_optimizer):
+    got, want = (train(place, make_optimizer) for place in ("hbm", "dram"))
+    assert len(want[0]["keys"]) > 30
+    for of_gpu, of_cpu in zip(got, want, strict=True):
+        assert_same(of_gpu, of_cpu)
+
+
+def test_it_admits_as_in_dram():
+    fields = {"filter_option": fe.CounterFilter(3)}
+    got, want = (train(place, OPTIMIZERS["adagrad"], **fields) for place in ("hbm", "dram"))
+    assert len(want[0]["filtered_keys"]) > 0
+    assert len(want[0]["keys"]) > 0
+    for of_gpu, of_cpu in zip(got, want, strict=True):
+        assert_same(of_gpu, of_cpu)
+
+
+@pytest.mark.slow
+def test_a_thousand_steps_give_the_content_of_dram():
+    got, want = (train(place, OPTIMIZERS["adagrad"], 1000) for place in ("hbm", "dram"))
+    for of_gpu, of_cpu in zip(got, want, strict=True):
+        assert_same(of_gpu, of_cpu)
+
+
+def lookup_twice(place):
+    """A table whose rows a second lookup moves between the first one and the update."""
+    with in_place(place), tf.Graph().as_default():
+        table = make_table(place, "a")
+        first = tf.nn.embedding_lookup(table, tf.range(4, dtype=tf.int64))
+        with tf.control_dependencies([first]):
+            many = tf.nn.embedding_lookup(table, tf.range(100, 40_100, dtype=tf.int64))
+        loss = tf.reduce_sum(first) + tf.reduce_sum(many)
+        train_op = fe.train.AdagradOptimizer(0.1).minimize(loss)
+        with tf1.Session() as session:
+            session.run(tf1.global_variables_initializer())
+            session.run(train_op)
+            return session.run(table.export_content()._asdict())
+
+
+def test_rows_that_moved_are_updated():
+    assert_same(lookup_twice("hbm"), lookup_twice("dram"))
+
+
+def fit(place, num_steps=3):
+    """The losses of a Keras-less loop in a tf.function, and the table's content."""
+    with in_place(place):
+        table = make_table(place, "users")
+        optimizer = fe.train.AdagradOptimizer(0.5)
+
+        @tf.function
+        def step(ids):
+            with tf.GradientTape() as tape:
+                rows = fe.nn.safe_embedding_lookup_sparse(table, tf.sparse.from_dense(ids))
+                loss = tf.reduce_sum(tf.square(rows - 1.0))
+            optimizer.apply_gradients([(tape.gradient(loss, table), table)])
+            return loss
+
+        losses = [float(step(tf.constant([[1, 2], [3, 1]], tf.int64))) for _ in range(num_steps)]
+        return losses, content_of(table)
+
+
+def test_it_trains_in_a_function():
+    (losses, got), (want_losses, want) = fit("hbm"), fit("dram")
+    np.testing.assert_allclose(losses, want_losses, rtol=1e-5)
+    assert losses[-1] < losses[0]
+    for name in ("keys", "frequencies", "versions", "slot_names"):
+        np.testing.assert_array_equal(got[name], want[name])
+    for name in ("values", "slots"):
+        np.testing.assert_allclose(got[name], want[name], rtol=1e-5)
+
+
+def test_an_optimizer_without_a_kernel_names_the_table():
+    with emulated_gpu(), tf.Graph().as_default():
+        table = make_table(name="users")
+        step = tf1.train.get_or_create_global_step()
+        loss = tf.reduce_sum(tf.nn.embedding_lookup(table, [1]))
+        optimizer = fe.train.AdagradDecayOptimizer(0.1, step)
+        with pytest.raises(NotImplementedError, match=r"'users:0' .* adagrad_decay .*DRAM"):
+            optimizer.minimize(loss)
+
+
+def test_keys_that_are_admitted_ahead_are_refused():
+    with emulated_gpu(), pytest.raises(NotImplementedError, match=r"HBM, .* ahead of a lookup"):
+        admit([Arrivals(make_table(), tf.constant([1], tf.int64))])
+
+
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
+def test_weighted_lookups_and_their_gradients_are_those_of_dram(combiner):
+    def run(place):
+        with in_place(place), tf.Graph().as_default():
+            table = make_table(place, "a")
+            ids = tf.SparseTensor(
+                [[0, 0], [0, 1], [2, 0]], tf.constant([7, 9, 7], tf.int64), [3, 2]
+            )
+            values = tf.constant([0.5, 2.0, 1.5])
+            weights = tf.SparseTensor(ids.indices, values, ids.dense_shape)
+            rows = fe.nn.safe_embedding_lookup_sparse(table, ids, weights, combiner, default_id=5)
+            loss = tf.reduce_sum(rows * rows)
+            grads = tf.gradients(loss, [table.handle, values])
+            with tf1.Session() as session:
+                return session.run([rows, grads[0].indices, grads[0].values, grads[1]])
+
+    for got, want in zip(run("hbm"), run("dram"), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def test_evaluation_changes_nothing():
+    with emulated_gpu():
+        table = make_table()
+        table.upsert([1, 2], np.ones([2, DIM]))
+        before = content_of(table)
+        with fe.inference():
+            rows = tf.nn.embedding_lookup(table, [[1, 3]])
+            grouped = fe.nn.safe_embedding_lookup_sparse(
+                table, tf.sparse.from_dense(tf.constant([[1, 4]], tf.int64))
+            )
+        np.testing.assert_array_equal(rows[0, 0], np.ones(DIM))
+        assert grouped.shape == (1, DIM)
+        assert_same(content_of(table), before)
+
+
+def test_tables_that_are_trained_and_others_are_looked_up_together():
+    with emulated_gpu():
+        trained = make_table(name="trained")
+        frozen = fe.get_embedding_variable("frozen", DIM, trainable=False, ev_option=option())
+        ids = tf.sparse.from_dense(tf.constant([[1, 2]], tf.int64))
+
+        @tf.function
+        def look_up():
+            return fe.nn.group_embedding_lookup_sparse([trained, frozen], [ids, ids], ["sum"] * 2)
+
+        look_up()
+        assert (int(trained.total_count()), int(frozen.total_count())) == (2, 0)
+
+
+# --- Bounds ---
+
+# 64 rows of dim 4096 take 1.05 MB.
+OF_ONE_BUCKET = fe.StorageOption(fe.StorageType.HBM, storage_size=[3 << 19], experimental=True)
+
+
+def test_a_full_table_is_an_error_and_unharmed():
+    wide = 4096
+    with emulated_gpu():
+        bounded = fe.EmbeddingVariableOption(storage_option=OF_ONE_BUCKET)
+        table = fe.get_embedding_variable("t", wide, ev_option=bounded)
+        tf.nn.embedding_lookup(table, tf.range(64))
+        before = content_of(table)
+        with pytest.raises(tf.errors.ResourceExhaustedError, match="no room for 2 of the keys"):
+            tf.nn.embedding_lookup(table, tf.range(50, 66))
+        with pytest.raises(tf.errors.ResourceExhaustedError, match="no room for 1 of the keys"):
+            table.upsert([99], np.zeros([1, wide]))
+        assert_same(content_of(table), before)
+
+
+@pytest.mark.parametrize("eviction", ["lru", "lfu"])
+def test_a_full_table_evicts(eviction):
+    with emulated_gpu():
+        bounded = fe.EmbeddingVariableOption(storage_option=OF_ONE_BUCKET, eviction=eviction)
+        table = fe.get_embedding_variable("t", 4096, ev_option=bounded)
+        step = tf.constant(0, tf.int64)
+        for keys, counts in (([*range(64)], [2] * 64), ([0, 1], [1, 1]), ([100, 101], [9, 9])):
+            fe.raw_ops.EmbeddingVariableLookup(
+                resource=table.handle,
+                keys=np.array(keys, np.int64),
+                counts=np.array(counts, np.int32),
+                step=step,
+                insert=True,
+                dtype=tf.float32,
+            )
+            step += 1
+        # Of the rows that were not used again, those of the smallest keys.
+        assert table.export().keys.numpy().tolist() == [0, 1, *range(4, 64), 100, 101]
+        statistics = {name: int(value) for name, value in table.statistics().items()}
+        assert (statistics["size"], statistics["evictions"], statistics["inserts"]) == (64, 2, 66)
+        assert statistics["memory_bytes"] <= OF_ONE_BUCKET.storage_size[0]
+
+
+# --- Files ---
+
+
+@pytest.mark.parametrize("source", PLACES)
+@pytest.mark.parametrize("target", PLACES)
+def test_a_checkpoint_is_read_by_tables_anywhere(tmp_path, source, target):
+    def saver_of(place):
+        table = make_table(place, "a", filter_option=fe.CounterFilter(2))
+        rows = tf.nn.embedding_lookup(table, tf.constant([1, 1, 2, 3, 3], tf.int64))
+        train_op = fe.train.AdagradOptimizer(0.1).minimize(tf.reduce_sum(rows))
+        return table, train_op, tf1.train.Saver()
+
+    with in_place(source), tf.Graph().as_default():
+        table, train_op, saver = saver_of(source)
+        with tf1.Session() as session:
+            session.run(tf1.global_variables_initializer())
+            session.run(train_op)
+            prefix = saver.save(session, str(tmp_path / "model"))
+            want = session.run(table.export_content()._asdict())
+    assert want["keys"].tolist() == [1, 3]
+    assert want["filtered_keys"].tolist() == [2]
+    with in_place(target), tf.Graph().as_default():
+        table, _, saver = saver_of(target)
+        with tf1.Session() as session:
+            session.run(tf1.global_variables_initializer())
+            saver.restore(session, prefix)
+            assert_same(session.run(table.export_content()._asdict()), want)
+
+
+def test_a_checkpoint_of_objects_comes_back(tmp_path):
+    with emulated_gpu():
+        table = make_table(name="a")
+        table.upsert([3, 1], np.arange(2 * DIM).reshape(2, DIM))
+        path = tf.train.Checkpoint(table=table).save(str(tmp_path / "model"))
+        other = make_table(name="a")
+        other.upsert([7], np.zeros([1, DIM]))
+        tf.train.Checkpoint(table=other).restore(path).assert_consumed()
+        assert_same(content_of(other), content_of(table))
+
+
+def test_an_incremental_save_has_all_rows(tmp_path):
+    with emulated_gpu(), tf.Graph().as_default():
+        table = make_table(name="a")
+        key = tf1.placeholder(tf.int64, [None])
+        rows = tf.nn.embedding_lookup(table, key)
+        saver = fe.train.Saver(incremental=True)
+        with tf1.Session() as session:
+            session.run(tf1.global_variables_initializer())
+            session.run(rows, {key: [1, 2]})
+            saver.save(session, str(tmp_path / "model"), global_step=1)
+            session.run(rows, {key: [3]})
+            prefix = saver.save(session, str(tmp_path / "model"), global_step=2)
+            want = session.run(table.export_content()._asdict())
+            session.run(rows, {key: [4]})
+            saver.restore(session, prefix)
+            assert_same(session.run(table.export_content()._asdict()), want)
+
+
+def test_rows_expire_when_a_checkpoint_is_saved(tmp_path):
+    with emulated_gpu():
+        table = make_table(name="a", evict_option=fe.L2WeightEvict(0.5))
+        table.upsert([1, 2], [[0.1] * DIM, [0.9] * DIM])
+        tf.train.Checkpoint(table=table).save(str(tmp_path / "model"))
+        assert table.export().keys.numpy().tolist() == [2]
+        assert int(table.statistics()["expirations"]) == 1
+
+
+def test_partitions_are_saved_and_read_in_any_number(tmp_path):
+    def make(partitions):
+        return fe.get_embedding_variable(
+            "a", DIM, ev_option=option(), partitioner=tf1.fixed_size_partitioner(partitions)
+        )
+
+    with emulated_gpu():
+        table = make(3)
+        table.upsert(tf.range(20), np.arange(20 * DIM).reshape(20, DIM))
+        path = tf.train.Checkpoint(table=table).save(str(tmp_path / "model"))
+        other = make(2)
+        tf.train.Checkpoint(table=other).restore(path)
+        assert int(other.total_count()) == 20
+        rows = tf.nn.embedding_lookup(other, tf.range(20))
+        np.testing.assert_array_equal(rows, np.arange(20 * DIM).reshape(20, DIM))
+
+
+# --- Serving ---
+
+
+def test_a_saved_model_has_the_table_in_dram(tmp_path):
+    with emulated_gpu():
+        model = tf.Module()
+        model.table = make_table(name="a")
+        model.table.upsert([3, 1], np.arange(2 * DIM).reshape(2, DIM))
+
+        @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int64)])
+        def serve(ids):
+            return fe.nn.safe_embedding_lookup_sparse(model.table, tf.sparse.from_dense(ids))
+
+        model.serve = serve
+        want = serve(tf.constant([[1, 3], [9, 3]], tf.int64)).numpy()
+        tf.saved_model.save(model, str(tmp_path))
+        remove_labels(tmp_path)
+    loaded = tf.saved_model.load(str(tmp_path))
+    np.testing.assert_allclose(loaded.serve(tf.constant([[1, 3]], tf.int64)), want[:1])
+    assert loaded.table.storage_type is fe.StorageType.DRAM
+
+
+@pytest.mark.parametrize("ops", ["stock", "fused"])
+def test_a_session_is_exported_with_the_table_in_dram(tmp_path, ops):
+    folder = str(tmp_path / "export")
+    with emulated_gpu(), tf.Graph().as_default():
+        table = make_table(name="a", filter_option=fe.CounterFilter(2))
+        keys = tf1.placeholder(tf.int64, [None, 2], "keys")
+        rows = fe.nn.safe_embedding_lookup_sparse(table, tf.sparse.from_dense(keys))
+        with tf1.Session() as session:
+            session.run(tf1.global_variables_initializer())
+            session.run(rows, {keys: [[1, 1], [2, 2]]})
+            with fe.inference():
+                served = fe.nn.safe_embedding_lookup_sparse(table, tf.sparse.from_dense(keys))
+            want = session.run(served, {keys: [[1, 9], [2, 1]]})
+            fe.export_for_serving(
+                session, folder, ops, inputs={"keys": keys}, outputs={"rows": served}
+            )
+    remove_labels(folder)
+    serve = tf.saved_model.load(folder).signatures["serving_default"]
+    got = serve(keys=tf.constant([[1, 9], [2, 1]], tf.int64))["rows"]
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_a_saved_model_of_a_session_has_the_table_in_dram(tmp_path):
+    with emulated_gpu(), tf.Graph().as_default():
+        table = make_table(name="a")
+        keys = tf1.placeholder(tf.int64, [None, 2], "keys")
+        with fe.inference():
+            rows = fe.nn.safe_embedding_lookup_sparse(table, tf.sparse.from_dense(keys))
+        upsert = table.upsert([3, 1], np.arange(2 * DIM).reshape(2, DIM))
+        with tf1.Session() as session:
+            session.run([tf1.global_variables_initializer(), upsert])
+            want = session.run(rows, {keys: [[1, 3]]})
+            builder = tf1.saved_model.Builder(str(tmp_path / "model"))
+            builder.add_meta_graph_and_variables(session, [tf.saved_model.SERVING])
+            builder.save()
+    remove_labels(tmp_path / "model")
+    with tf1.Session(graph=tf.Graph()) as session:
+        tf1.saved_model.load(session, [tf.saved_model.SERVING], str(tmp_path / "model"))
+        (handle,) = [op for op in session.graph.get_operations() if op.type.endswith("Handle")]
+        assert handle.type == "EmbeddingVariableHandle"
+        assert handle.get_attr("frozen")
+        np.testing.assert_array_equal(session.run(rows.name, {"keys:0": [[1, 3]]}), want)
