@@ -206,6 +206,41 @@ def test_rows_that_moved_are_updated():
     assert_same(lookup_twice("hbm"), lookup_twice("dram"))
 
 
+def apply_to(tables, learning_rates):
+    """One step by gradients of ones on key 0 of tables."""
+    return fe.raw_ops.EmbeddingVariableApply(
+        resources=[table.handle for table in tables],
+        keys=[np.zeros(1, np.int64)] * len(tables),
+        handles=[np.zeros(0, np.int64)] * len(tables),
+        grads=[np.ones([1, DIM], np.float32)] * len(tables),
+        hyperparameters=[np.reshape(rate, [-1]) for rate in learning_rates],
+        rule="sgd",
+        slot_prefixes=["sgd"] * len(tables),
+    )
+
+
+def test_each_table_has_hyperparameters_of_its_own():
+    with emulated_gpu():
+        tables = [make_table() for _ in range(3)]
+        for table in tables:
+            table.upsert([0], np.zeros([1, DIM]))
+        apply_to(tables, [0.5, 2.0, 0.5])
+        values = [float(table.export().values[0, 0]) for table in tables]
+        assert values == [-0.5, -2.0, -0.5]
+
+
+def test_a_table_that_occurs_twice_is_an_error_and_unharmed():
+    with emulated_gpu():
+        table = make_table()
+        table.upsert([0], np.zeros([1, DIM]))
+        before = content_of(table)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="resources must have each table"):
+            apply_to([table, table], [0.5, 0.5])
+        with pytest.raises(tf.errors.InvalidArgumentError, match="hyperparameters"):
+            apply_to([table], [[0.5, 0.5]])
+        assert_same(content_of(table), before)
+
+
 def fit(place, num_steps=3):
     """The losses of a Keras-less loop in a tf.function, and the table's content."""
     with in_place(place):
