@@ -97,21 +97,33 @@ def _labelled(name, op):
     return call
 
 
+def _nodes(saved):
+    for meta_graph in saved.meta_graphs:
+        graph = meta_graph.graph_def
+        for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
+            yield from nodes
+
+
+def nodes_of(folder):
+    """The nodes of a SavedModel."""
+    return list(_nodes(SavedModel.FromString(pathlib.Path(folder, "saved_model.pb").read_bytes())))
+
+
 def remove_labels(folder):
     """Takes the labels, which a GPU's kernels have not, out of the graph of a SavedModel."""
     path = pathlib.Path(folder, "saved_model.pb")
     saved = SavedModel.FromString(path.read_bytes())
-    for meta_graph in saved.meta_graphs:
-        graph = meta_graph.graph_def
-        for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
-            for node in nodes:
-                node.attr.pop("_kernel", None)
+    for node in _nodes(saved):
+        node.attr.pop("_kernel", None)
     path.write_bytes(saved.SerializeToString())
 
 
 @contextlib.contextmanager
 def emulated_gpu():
-    """Inside, tables with StorageType.HBM can be made and used."""
+    """Inside, tables with StorageType.HBM can be made and used: on a GPU where there is one."""
+    if placement.why_no_gpu() is None:
+        yield
+        return
     if missing() is not None:
         pytest.skip(missing())
     with pytest.MonkeyPatch.context() as patch:

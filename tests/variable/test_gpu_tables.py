@@ -1,51 +1,15 @@
 """EmbeddingVariables in a GPU's memory: as those in DRAM, on the emulation of a GPU."""
 
-import contextlib
-import itertools
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import fused_embedding as fe
-from emulated_gpu import emulated_gpu, remove_labels
+from emulated_gpu import emulated_gpu
 from fused_embedding.lookup.admission import Arrivals, admit
+from gpu_tables import DIM, assert_same, content_of, in_place, make_table, option
 
 tf1 = tf.compat.v1
-DIM = 4
-SIZE = 8 << 20
-IN_HBM = fe.StorageOption(fe.StorageType.HBM, storage_size=[SIZE], experimental=True)
-PLACES = {"dram": fe.StorageOption(), "hbm": IN_HBM}
-_names = (f"table_{i}" for i in itertools.count())
-
-
-def in_place(place):
-    """Where tables of a place can be made."""
-    return emulated_gpu() if place == "hbm" else contextlib.nullcontext()
-
-
-def option(place="hbm", **fields):
-    return fe.EmbeddingVariableOption(storage_option=PLACES[place], **fields)
-
-
-def make_table(place="hbm", name=None, dim=DIM, **fields):
-    return fe.get_embedding_variable(
-        name or next(_names),
-        dim,
-        initializer=tf1.random_uniform_initializer(-1, 1, seed=3),
-        ev_option=option(place, **fields),
-    )
-
-
-def content_of(table):
-    """All of its content, as arrays."""
-    return {k: np.array(v) for k, v in table.export_content()._asdict().items()}
-
-
-def assert_same(got, want):
-    assert got.keys() == want.keys()
-    for name, array in want.items():
-        np.testing.assert_array_equal(got[name], array, err_msg=name)
 
 
 # --- Options ---
@@ -130,6 +94,9 @@ OPTIMIZERS = {
     "rmsprop": lambda: fe.train.RMSPropOptimizer(0.1),
     "adam": lambda: fe.train.AdamOptimizer(0.01),
     "ftrl": lambda: fe.train.FtrlOptimizer(0.1),
+    "adagrad_decay": lambda: fe.train.AdagradDecayOptimizer(
+        0.1, tf1.train.get_global_step(), accumulator_decay_step=2
+    ),
     "adamw": lambda: fe.train.AdamWOptimizer(0.01, learning_rate=0.01),
     "adam_async": lambda: fe.train.AdamAsyncOptimizer(0.01),
     "row_wise_adagrad": lambda: fe.train.RowWiseAdagradOptimizer(0.1),
@@ -269,16 +236,6 @@ def test_it_trains_in_a_function():
         np.testing.assert_allclose(got[name], want[name], rtol=1e-5)
 
 
-def test_an_optimizer_without_a_kernel_names_the_table():
-    with emulated_gpu(), tf.Graph().as_default():
-        table = make_table(name="users")
-        step = tf1.train.get_or_create_global_step()
-        loss = tf.reduce_sum(tf.nn.embedding_lookup(table, [1]))
-        optimizer = fe.train.AdagradDecayOptimizer(0.1, step)
-        with pytest.raises(NotImplementedError, match=r"'users:0' .* adagrad_decay .*DRAM"):
-            optimizer.minimize(loss)
-
-
 def test_keys_that_are_admitted_ahead_are_refused():
     with emulated_gpu(), pytest.raises(NotImplementedError, match=r"HBM, .* ahead of a lookup"):
         admit([Arrivals(make_table(), tf.constant([1], tf.int64))])
@@ -353,6 +310,27 @@ def test_a_full_table_is_an_error_and_unharmed():
         assert_same(content_of(table), before)
 
 
+def test_a_batch_of_more_keys_than_a_bucket_has_rows_is_refused():
+    with emulated_gpu():
+        bounded = fe.EmbeddingVariableOption(storage_option=OF_ONE_BUCKET, eviction="lru")
+        table = fe.get_embedding_variable("t", 4096, ev_option=bounded)
+        table.upsert([5], np.ones([1, 4096]))
+        before = content_of(table)
+        ids = tf.sparse.from_dense(tf.range(1, 67)[None])
+        for refused in (
+            lambda: tf.nn.embedding_lookup(table, tf.range(66)),
+            lambda: fe.nn.safe_embedding_lookup_sparse(table, ids),
+            lambda: table.upsert(tf.range(66), np.zeros([66, 4096])),
+        ):
+            with pytest.raises(tf.errors.ResourceExhaustedError, match=r"refuse 2 keys .* 64 rows"):
+                refused()
+        assert_same(content_of(table), before)
+        fe.nn.safe_embedding_lookup_sparse(table, tf.sparse.from_dense(tf.range(1, 65)[None]))
+        assert int(table.statistics()["evictions"]) == 0  # 5 is one of them
+        fe.nn.safe_embedding_lookup_sparse(table, tf.sparse.from_dense([[100, 101]]))
+        assert int(table.statistics()["evictions"]) == 2
+
+
 @pytest.mark.parametrize("eviction", ["lru", "lfu"])
 def test_a_full_table_evicts(eviction):
     with emulated_gpu():
@@ -374,153 +352,3 @@ def test_a_full_table_evicts(eviction):
         statistics = {name: int(value) for name, value in table.statistics().items()}
         assert (statistics["size"], statistics["evictions"], statistics["inserts"]) == (64, 2, 66)
         assert statistics["memory_bytes"] <= OF_ONE_BUCKET.storage_size[0]
-
-
-# --- Files ---
-
-
-@pytest.mark.parametrize("source", PLACES)
-@pytest.mark.parametrize("target", PLACES)
-def test_a_checkpoint_is_read_by_tables_anywhere(tmp_path, source, target):
-    def saver_of(place):
-        table = make_table(place, "a", filter_option=fe.CounterFilter(2))
-        rows = tf.nn.embedding_lookup(table, tf.constant([1, 1, 2, 3, 3], tf.int64))
-        train_op = fe.train.AdagradOptimizer(0.1).minimize(tf.reduce_sum(rows))
-        return table, train_op, tf1.train.Saver()
-
-    with in_place(source), tf.Graph().as_default():
-        table, train_op, saver = saver_of(source)
-        with tf1.Session() as session:
-            session.run(tf1.global_variables_initializer())
-            session.run(train_op)
-            prefix = saver.save(session, str(tmp_path / "model"))
-            want = session.run(table.export_content()._asdict())
-    assert want["keys"].tolist() == [1, 3]
-    assert want["filtered_keys"].tolist() == [2]
-    with in_place(target), tf.Graph().as_default():
-        table, _, saver = saver_of(target)
-        with tf1.Session() as session:
-            session.run(tf1.global_variables_initializer())
-            saver.restore(session, prefix)
-            assert_same(session.run(table.export_content()._asdict()), want)
-
-
-def test_a_checkpoint_of_objects_comes_back(tmp_path):
-    with emulated_gpu():
-        table = make_table(name="a")
-        table.upsert([3, 1], np.arange(2 * DIM).reshape(2, DIM))
-        path = tf.train.Checkpoint(table=table).save(str(tmp_path / "model"))
-        other = make_table(name="a")
-        other.upsert([7], np.zeros([1, DIM]))
-        tf.train.Checkpoint(table=other).restore(path).assert_consumed()
-        assert_same(content_of(other), content_of(table))
-
-
-def test_an_incremental_save_has_all_rows(tmp_path):
-    with emulated_gpu(), tf.Graph().as_default():
-        table = make_table(name="a")
-        key = tf1.placeholder(tf.int64, [None])
-        rows = tf.nn.embedding_lookup(table, key)
-        saver = fe.train.Saver(incremental=True)
-        with tf1.Session() as session:
-            session.run(tf1.global_variables_initializer())
-            session.run(rows, {key: [1, 2]})
-            saver.save(session, str(tmp_path / "model"), global_step=1)
-            session.run(rows, {key: [3]})
-            prefix = saver.save(session, str(tmp_path / "model"), global_step=2)
-            want = session.run(table.export_content()._asdict())
-            session.run(rows, {key: [4]})
-            saver.restore(session, prefix)
-            assert_same(session.run(table.export_content()._asdict()), want)
-
-
-def test_rows_expire_when_a_checkpoint_is_saved(tmp_path):
-    with emulated_gpu():
-        table = make_table(name="a", evict_option=fe.L2WeightEvict(0.5))
-        table.upsert([1, 2], [[0.1] * DIM, [0.9] * DIM])
-        tf.train.Checkpoint(table=table).save(str(tmp_path / "model"))
-        assert table.export().keys.numpy().tolist() == [2]
-        assert int(table.statistics()["expirations"]) == 1
-
-
-def test_partitions_are_saved_and_read_in_any_number(tmp_path):
-    def make(partitions):
-        return fe.get_embedding_variable(
-            "a", DIM, ev_option=option(), partitioner=tf1.fixed_size_partitioner(partitions)
-        )
-
-    with emulated_gpu():
-        table = make(3)
-        table.upsert(tf.range(20), np.arange(20 * DIM).reshape(20, DIM))
-        path = tf.train.Checkpoint(table=table).save(str(tmp_path / "model"))
-        other = make(2)
-        tf.train.Checkpoint(table=other).restore(path)
-        assert int(other.total_count()) == 20
-        rows = tf.nn.embedding_lookup(other, tf.range(20))
-        np.testing.assert_array_equal(rows, np.arange(20 * DIM).reshape(20, DIM))
-
-
-# --- Serving ---
-
-
-def test_a_saved_model_has_the_table_in_dram(tmp_path):
-    with emulated_gpu():
-        model = tf.Module()
-        model.table = make_table(name="a")
-        model.table.upsert([3, 1], np.arange(2 * DIM).reshape(2, DIM))
-
-        @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int64)])
-        def serve(ids):
-            return fe.nn.safe_embedding_lookup_sparse(model.table, tf.sparse.from_dense(ids))
-
-        model.serve = serve
-        want = serve(tf.constant([[1, 3], [9, 3]], tf.int64)).numpy()
-        tf.saved_model.save(model, str(tmp_path))
-        remove_labels(tmp_path)
-    loaded = tf.saved_model.load(str(tmp_path))
-    np.testing.assert_allclose(loaded.serve(tf.constant([[1, 3]], tf.int64)), want[:1])
-    assert loaded.table.storage_type is fe.StorageType.DRAM
-
-
-@pytest.mark.parametrize("ops", ["stock", "fused"])
-def test_a_session_is_exported_with_the_table_in_dram(tmp_path, ops):
-    folder = str(tmp_path / "export")
-    with emulated_gpu(), tf.Graph().as_default():
-        table = make_table(name="a", filter_option=fe.CounterFilter(2))
-        keys = tf1.placeholder(tf.int64, [None, 2], "keys")
-        rows = fe.nn.safe_embedding_lookup_sparse(table, tf.sparse.from_dense(keys))
-        with tf1.Session() as session:
-            session.run(tf1.global_variables_initializer())
-            session.run(rows, {keys: [[1, 1], [2, 2]]})
-            with fe.inference():
-                served = fe.nn.safe_embedding_lookup_sparse(table, tf.sparse.from_dense(keys))
-            want = session.run(served, {keys: [[1, 9], [2, 1]]})
-            fe.export_for_serving(
-                session, folder, ops, inputs={"keys": keys}, outputs={"rows": served}
-            )
-    remove_labels(folder)
-    serve = tf.saved_model.load(folder).signatures["serving_default"]
-    got = serve(keys=tf.constant([[1, 9], [2, 1]], tf.int64))["rows"]
-    np.testing.assert_allclose(got, want, rtol=1e-6)
-
-
-def test_a_saved_model_of_a_session_has_the_table_in_dram(tmp_path):
-    with emulated_gpu(), tf.Graph().as_default():
-        table = make_table(name="a")
-        keys = tf1.placeholder(tf.int64, [None, 2], "keys")
-        with fe.inference():
-            rows = fe.nn.safe_embedding_lookup_sparse(table, tf.sparse.from_dense(keys))
-        upsert = table.upsert([3, 1], np.arange(2 * DIM).reshape(2, DIM))
-        with tf1.Session() as session:
-            session.run([tf1.global_variables_initializer(), upsert])
-            want = session.run(rows, {keys: [[1, 3]]})
-            builder = tf1.saved_model.Builder(str(tmp_path / "model"))
-            builder.add_meta_graph_and_variables(session, [tf.saved_model.SERVING])
-            builder.save()
-    remove_labels(tmp_path / "model")
-    with tf1.Session(graph=tf.Graph()) as session:
-        tf1.saved_model.load(session, [tf.saved_model.SERVING], str(tmp_path / "model"))
-        (handle,) = [op for op in session.graph.get_operations() if op.type.endswith("Handle")]
-        assert handle.type == "EmbeddingVariableHandle"
-        assert handle.get_attr("frozen")
-        np.testing.assert_array_equal(session.run(rows.name, {"keys:0": [[1, 3]]}), want)

@@ -38,7 +38,7 @@ tests() {
 tests ops 6 tests/ops
 tests lookup 4 "tests/lookup tests/packaging/test_cuda_library.py"
 tests columns 3 "tests/columns tests/acceleration"
-tests train 3 "tests/train tests/fuzz"
+tests train 3 "tests/train tests/fuzz tests/variable/test_gpu_tables.py tests/checkpoint/test_gpu_checkpoints.py tests/table/test_gpu_model.py"
 wait
 for group in ops lookup columns train; do
     echo "$group: $(grep -E '[0-9]+ (passed|failed|errors?)' "$out/$group.log" | tail -n 1)"

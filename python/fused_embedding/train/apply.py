@@ -10,9 +10,6 @@ from fused_embedding.ops.placement import beside_hash_tables
 from fused_embedding.ops.tf_private import colocate_with
 from fused_embedding.train.collected import apply_in_turns
 
-# They keep numbers of a row beside those of its values.
-_RULES_WITHOUT_GPU = ("adagrad_decay",)
-
 
 def pack_hyperparameters(values: Sequence[Any]) -> tf.Tensor:
     """Numbers, scalar tensors and variables as the `[h]` float64 tensor that a rule reads."""
@@ -161,7 +158,6 @@ def apply_embedding_gradients(updates: Sequence[TableUpdate]) -> list[tf.Operati
     for update in updates:
         if update.variable.check_rule is not None:
             update.variable.check_rule(update.rule)
-        _check_rule_on_gpu(update)
     if tf.distribute.get_strategy().num_replicas_in_sync == 1:
         return _apply(updates)
     return _apply_for_all_replicas(updates)
@@ -169,15 +165,6 @@ def apply_embedding_gradients(updates: Sequence[TableUpdate]) -> list[tf.Operati
 
 def _apply(updates: Sequence[TableUpdate]) -> list[tf.Operation]:
     return apply_in_turns(updates, _kind_of, _apply_group)
-
-
-def _check_rule_on_gpu(update: TableUpdate) -> None:
-    if update.rule in _RULES_WITHOUT_GPU and update.variable.option.storage_option.is_in_hbm:
-        raise NotImplementedError(
-            f"the EmbeddingVariable {update.variable.name!r} has storage_type = HBM, but the rule "
-            f"{update.rule} of its optimizer has no kernel for GPUs; pass StorageType.DRAM, or "
-            "choose another optimizer"
-        )
 
 
 def _kind_of(update: TableUpdate) -> Hashable:

@@ -15,6 +15,7 @@ template <typename T>
 struct RowsByHandle {
   using Value = T;
   using SlotValue = ComputeType<T>;
+  static constexpr bool kHasNumbers = true;
 
   const GpuTableView* view = nullptr;  // in device memory
   int64_t slot_offsets[kMaxSlots] = {};

@@ -17,6 +17,7 @@ template <typename T>
 struct ArrayTable {
   using Value = T;
   using SlotValue = T;
+  static constexpr bool kHasNumbers = false;
 
   T* values = nullptr;  // [num_rows, dim]
   // In the rule's order: T [num_rows, dim] each, or ComputeType<T> [num_rows] of a rule with a

@@ -8,6 +8,7 @@
 //   value(row)         where the values of a row begin
 //   slot(row, k)       the same of slot k, where it has a number for each value
 //   number(row)        of a rule that has one number a row, that
+//   kHasNumbers        whether slot(row, k) may also be one number a row
 //   AddressBits(table, num_slots)
 //                      the bitwise or of what values, and so many slots, begin at
 
@@ -207,10 +208,47 @@ __device__ void UpdateScaledRows(const Rule& rule, const RowsWork<Table>& work) 
   }
 }
 
+// Whether the rule has a slot like the values and then a number a row, which counts: what it
+// becomes does not depend on the gradient, so that each lane finds it on its own.
+template <typename Rule>
+constexpr bool kCountsRows = Rule::kSlots.size() == 2 && Rule::kSlots[0].width == SlotWidth::kDim &&
+                             Rule::kSlots[1].width == SlotWidth::kOne;
+
+template <int kWidth, typename Rule, typename Table>
+__device__ void UpdateCountedRows(const Rule& rule, const RowsWork<Table>& work) {
+  using T = typename Table::Value;
+  using C = ComputeType<T>;
+  using SlotVector = RowVector<typename Table::SlotValue, kWidth>;
+  const Table& table = work.step.table;
+  const Lanes lanes(work.num_lanes);
+  static_assert(kRowsPerGroup<Rule> == 1);
+  const RowsOfGroup<1> group(lanes, work);
+  const int64_t row = group.rows[0];
+  if (row < 0) return;
+  const C old_number = *table.slot(row, 1);
+  C number = old_number;
+  for (int64_t offset = lanes.lane * kWidth; offset < table.dim; offset += lanes.size * kWidth) {
+    T values[kWidth], grad[kWidth];
+    C slots[kWidth];
+    RowVector<T, kWidth>::LoadFrom(table.value(row) + offset).Unpack(values);
+    RowVector<T, kWidth>::LoadFrom(work.step.grads + group.first * table.dim + offset).Unpack(grad);
+    SlotVector::LoadFrom(table.slot(row, 0) + offset).Unpack(slots);
+    number = old_number;
+    rule.Update(values, grad, kWidth, slots, &number);
+    SlotVector::Of(slots).CopyTo(table.slot(row, 0) + offset);
+    RowVector<T, kWidth>::Of(values).CopyTo(table.value(row) + offset);
+  }
+  // No lane may write before another has read.
+  lanes.Sync();
+  if (lanes.lane == 0) *table.slot(row, 1) = number;
+}
+
 template <int kWidth, typename Rule, typename Table>
 __device__ void UpdateRowsOfGroup(const Rule& rule, const RowsWork<Table>& work) {
   if constexpr (kScalesRows<Rule>) {
     UpdateScaledRows<kWidth>(rule, work);
+  } else if constexpr (kCountsRows<Rule>) {
+    UpdateCountedRows<kWidth>(rule, work);
   } else {
     UpdatePartByPart<kWidth>(rule, work);
   }
@@ -245,10 +283,11 @@ Status LaunchUpdate(const GpuExec& exec, const double* hyperparameters,
                       in.works, in.num_works);
 }
 
-// Null for a rule that has numbers a row beside others.
+// Null for a rule that has numbers a row beside others, where the table has not.
 template <typename Rule, typename Table>
 constexpr LaunchRule<Table> LaunchOf() {
-  if constexpr (WorksValueByValue<Rule>() || kScalesRows<Rule>) {
+  constexpr bool kIsCounted = kCountsRows<Rule> && Table::kHasNumbers;
+  if constexpr (WorksValueByValue<Rule>() || kScalesRows<Rule> || kIsCounted) {
     return LaunchUpdate<Rule, Table>;
   } else {
     return nullptr;
@@ -265,7 +304,7 @@ LaunchRule<Table> LaunchOfRule(int64_t rule) {
 }
 
 // One step of the rule on those rows of all `tables`, which must not overlap. Does not wait.
-// Unimplemented for a rule that has numbers a row beside others.
+// Unimplemented for a rule that has numbers a row beside others, where the table has not.
 template <typename Table>
 Status UpdateRows(const GpuExec& exec, const RuleInfo& rule, Span<const double> hyperparameters,
                   const std::vector<RowsUpdate<Table>>& tables) {
@@ -275,7 +314,7 @@ Status UpdateRows(const GpuExec& exec, const RuleInfo& rule, Span<const double> 
                       " has no kernel for GPUs; place the table on the CPU");
   }
   FE_RETURN_IF_ERROR(CheckHyperparameters(rule, hyperparameters));
-  const int64_t num_slots_like_values = rule.works_value_by_value ? rule.num_slots : 0;
+  const int64_t num_slots_like_values = rule.num_slots - (rule.works_value_by_value ? 0 : 1);
   std::vector<RowsWork<Table>> works;
   int64_t num_blocks = 0;
   for (const RowsUpdate<Table>& step : tables) {
