@@ -110,8 +110,7 @@ def save(
         saved = []
         for index, part in enumerate(parts):
             files = _Files(prefix, suffixes[:, index], None if older is None else older[:, index])
-            with colocate_with(part.handle):
-                saved.append(_save_part(part, files, as_one_file))
+            saved.append(_save_part(part, files, as_one_file))
     with tf.control_dependencies([operation for operation in saved if operation is not None]):
         if continued is None:
             return tf.identity(suffixes if is_series else suffixes[0])
@@ -158,18 +157,23 @@ def _older_paths(name: str, num_parts: int, continued: Continued, drawn: Drawn) 
 
 
 def _save_part(part: EmbeddingVariable, files: _Files, as_one_file: bool) -> tf.Operation | None:
+    # Not beside the table: no GPU has strings.
     paths = tf.strings.join([files.prefix, files.suffixes])
     if files.older_paths is None:
-        return raw_ops.EmbeddingVariableSave(
-            resource=part.handle, path=paths[0], as_one_file=as_one_file
-        )
+        path = paths[0]
+        with colocate_with(part.handle):
+            return raw_ops.EmbeddingVariableSave(
+                resource=part.handle, path=path, as_one_file=as_one_file
+            )
     num_links = tf.shape(files.older_paths)[0]
-    return raw_ops.EmbeddingVariableSaveIncrement(
-        resource=part.handle,
-        path=paths[num_links],
-        base_paths=files.older_paths,
-        link_paths=paths[:num_links],
-    )
+    path, link_paths = paths[num_links], paths[:num_links]
+    with colocate_with(part.handle):
+        return raw_ops.EmbeddingVariableSaveIncrement(
+            resource=part.handle,
+            path=path,
+            base_paths=files.older_paths,
+            link_paths=link_paths,
+        )
 
 
 def restore(
