@@ -6,6 +6,7 @@ namespace fused_embedding {
 namespace {
 
 using CudaGpuTableValues = GpuTest;
+using Ints = std::vector<int64_t>;
 
 std::string BytesOf(const std::vector<float>& numbers) {
   return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(float)};
@@ -101,6 +102,37 @@ TEST_F(CudaGpuTableValues, MetadataIsThatOfTheRows) {
   EXPECT_EQ(Metadata(gpu, table.get(), {-7, 6, 5, -7}), want);
   EXPECT_EQ(Export(gpu, *table).size(), 2u);
   EXPECT_TRUE(Metadata(gpu, table.get(), {}).empty());
+}
+
+TEST_F(CudaGpuTableValues, MissingKeysAreCountedForEachTable) {
+  for (const uint64_t seed : kOrderSeeds) {
+    ShuffleOrder(seed);
+    Random random(seed);
+    for (const Ints& sizes : {Ints{0}, Ints{1}, Ints{32}, Ints{5, 0, 700, 31}, Ints{0, 64, 1}}) {
+      Ints ends, handles, want;
+      int64_t num_keys = 0;
+      for (const int64_t size : sizes) {
+        ends.push_back(num_keys += size);
+        want.push_back(0);
+        for (int64_t i = 0; i < size; ++i) {
+          handles.push_back(RandomInt(&random, -1, 1));
+          want.back() += 2 * (handles.back() < 0);
+        }
+      }
+      DeviceBuffer<unsigned long long> counters;
+      ASSERT_TRUE(IsOk(MakeCounters(gpu, static_cast<int64_t>(sizes.size()), &counters)));
+      std::vector<unsigned long long*> pointers;
+      for (size_t t = 0; t < sizes.size(); ++t) pointers.push_back(counters.data() + t);
+      const DeviceArray<int64_t> device_handles(Array<int64_t>::Of(handles));
+      for (int lookup = 0; lookup < 2; ++lookup) {
+        ASSERT_TRUE(IsOk(CountMissing(gpu, AsSpan(std::as_const(ends)), device_handles.view(),
+                                      AsSpan(std::as_const(pointers)))));
+      }
+      Ints got(sizes.size());
+      ASSERT_TRUE(IsOk(ReadCounters(gpu, counters.span(), AsSpan(got))));
+      EXPECT_EQ(got, want);
+    }
+  }
 }
 
 TEST_F(CudaGpuTableValues, NoKeysAreNoChange) {

@@ -30,8 +30,6 @@ def gpu():
 class GpuPair(Pair):
     """A table in a GPU's memory, and its oracle."""
 
-    counted = ("inserts", "evictions", "expirations", "erasures")
-
     def table_arguments(self, options):
         return {"ev_option": table_option(options, storage_option=IN_HBM)}
 

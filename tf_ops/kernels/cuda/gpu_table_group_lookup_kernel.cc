@@ -71,9 +71,9 @@ class GpuTableGroupLookupOp final : public tensorflow::OpKernel {
     FE_REQUIRES_OK(
         ctx, CopyKeysOfTables(gpu.exec(), plan, handles.span(), AsSpan(std::as_const(out.keys)),
                               AsSpan(std::as_const(out.handles))));
-    for (size_t t = 0; insert_ && t < tables.size(); ++t) {
-      tables[t].counters().evictions += plan.training.insert.num_evicted[t];
-    }
+    const std::vector<const GpuTableResource*> resources = tables.resources();
+    FE_REQUIRES_OK(ctx, CountLookup(gpu.exec(), AsSpan(resources), AsSpan(plan.keys.ends),
+                                    handles.span(), insert_, plan.training.insert.num_evicted));
   }
 
  private:

@@ -62,7 +62,10 @@ class GpuTableMaker {
     const GpuWork work(ctx);
     std::unique_ptr<GpuTable> table;
     TF_RETURN_IF_ERROR(ToTfStatus(GpuTable::Create(work.exec(), config, &table)));
-    *created = new GpuTableResource(std::move(table), is_initialized, description_);
+    DeviceBuffer<unsigned long long> num_missing;
+    TF_RETURN_IF_ERROR(ToTfStatus(MakeCounters(work.exec(), 2, &num_missing)));
+    *created = new GpuTableResource(std::move(table), std::move(num_missing), is_initialized,
+                                    description_);
     return absl::OkStatus();
   }
 
@@ -112,12 +115,11 @@ class GpuLookupOp : public GpuTableOp {
     OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 1, {keys.end}, &handles));
     char* const values = static_cast<char*>(embeddings->data());
     const GpuLookupOutput out = {OutputSpan<int64_t>(handles), {&values, 1}};
-    if (!insert_) {
-      FE_REQUIRES_OK(ctx, FindInGpuTables(exec, in, out));
-      return;
-    }
-    FE_REQUIRES_OK(ctx, RunGpuTraining(exec, in, uses, plan, {}, out));
-    resource.counters().evictions += plan.insert.num_evicted[0];
+    FE_REQUIRES_OK(ctx, insert_ ? RunGpuTraining(exec, in, uses, plan, {}, out)
+                                : FindInGpuTables(exec, in, out));
+    const GpuTableResource* const table = &resource;
+    FE_REQUIRES_OK(ctx, CountLookup(exec, {&table, 1}, in.ends, OutputSpan<int64_t>(handles),
+                                    insert_, plan.insert.num_evicted));
   }
 
   bool insert_;

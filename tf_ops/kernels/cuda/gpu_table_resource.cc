@@ -20,12 +20,14 @@ Status CountRows(const GpuExec& exec, const GpuTable* table, int64_t* num_rows) 
 
 }  // namespace
 
-GpuTableResource::GpuTableResource(std::unique_ptr<GpuTable> table, bool is_initialized,
-                                   std::string description)
+GpuTableResource::GpuTableResource(std::unique_ptr<GpuTable> table,
+                                   DeviceBuffer<unsigned long long> num_missing,
+                                   bool is_initialized, std::string description)
     : AnyTableResource(/*is_frozen=*/false, is_initialized, std::move(description)),
       state_(std::make_unique<State>()),
       layout_(table->config().layout) {
   state_->table = std::move(table);
+  state_->num_missing = std::move(num_missing);
 }
 
 InitializerConfig GpuTableResource::initializer() const {
@@ -41,9 +43,14 @@ Status GpuTableResource::ReadStatistics(tensorflow::OpKernelContext* ctx,
   FE_RETURN_IF_ERROR(CountRows(work.exec(), table(), &statistics->size));
   FE_RETURN_IF_ERROR(CountRows(work.exec(), table()->counts(), &statistics->filtered));
   statistics->memory_bytes = table()->memory_bytes();
-  // No batch is waited for to count these: what has been inserted is there, or was removed.
+  // Lookups do not wait to count these. What they have inserted is there, or was removed.
   statistics->inserts = statistics->size - state_->num_given + statistics->evictions +
                         statistics->expirations + statistics->erasures;
+  int64_t missing[2] = {};
+  FE_RETURN_IF_ERROR(ReadCounters(work.exec(), state_->num_missing.span(), {missing, 2}));
+  statistics->not_admitted = missing[0];
+  statistics->misses = missing[0] + missing[1] + statistics->inserts;
+  statistics->hits -= statistics->misses;
   return Status();
 }
 
@@ -122,6 +129,27 @@ absl::Status GpuTables::LookUp(tensorflow::OpKernelContext* ctx, const char* nam
   for (const GpuTableResource* resource : in_order) locks_.emplace_back(resource->mutex());
   for (const auto& resource : resources_) tables_.push_back(resource->table());
   return absl::OkStatus();
+}
+
+std::vector<const GpuTableResource*> GpuTables::resources() const {
+  std::vector<const GpuTableResource*> resources;
+  for (const auto& resource : resources_) resources.push_back(resource.get());
+  return resources;
+}
+
+Status CountLookup(const GpuExec& exec, Span<const GpuTableResource* const> tables,
+                   Span<const int64_t> ends, Span<const int64_t> handles, bool insert,
+                   const std::vector<int64_t>& num_evicted) {
+  std::vector<unsigned long long*> counters;
+  for (int64_t t = 0; t < tables.size; ++t) {
+    const int64_t num_keys = ends[t] - (t == 0 ? 0 : ends[t - 1]);
+    TableStatistics& statistics = tables[t]->counters();
+    statistics.hits += num_keys;
+    statistics.index_probes += num_keys;
+    if (insert) statistics.evictions += num_evicted[static_cast<size_t>(t)];
+    counters.push_back(tables[t]->missing_counter(insert));
+  }
+  return CountMissing(exec, ends, handles, AsSpan(std::as_const(counters)));
 }
 
 Status CheckNoneRefused(int64_t num_refused) {

@@ -31,12 +31,18 @@ const char* const kGpuTableLabel = "";
 
 class GpuTableResource : public AnyTableResource {
  public:
-  GpuTableResource(std::unique_ptr<GpuTable> table, bool is_initialized, std::string description);
+  // `num_missing`: two zeros.
+  GpuTableResource(std::unique_ptr<GpuTable> table, DeviceBuffer<unsigned long long> num_missing,
+                   bool is_initialized, std::string description);
 
   // The mutex guards the table and the counters: an op holds it while it works on the table.
   std::mutex& mutex() const { return state_->mutex; }
   GpuTable* table() const { return state_->table.get(); }
   TableStatistics& counters() const { return state_->counters; }
+  // Where the keys without a row of a lookup are counted, in device memory.
+  unsigned long long* missing_counter(bool insert) const {
+    return state_->num_missing.data() + (insert ? 0 : 1);
+  }
   // The table's own step counter, for calls that pass no global step.
   int64_t& step() const { return state_->step; }
   int64_t StepOr(int64_t step) const { return step < 0 ? state_->step : step; }
@@ -65,7 +71,8 @@ class GpuTableResource : public AnyTableResource {
   struct State {
     std::mutex mutex;
     std::unique_ptr<GpuTable> table;
-    TableStatistics counters;
+    TableStatistics counters;                      // `hits` are all keys of lookups, found or not
+    DeviceBuffer<unsigned long long> num_missing;  // in training, and in evaluation
     int64_t num_given = 0;  // rows that no lookup inserted: upserted or restored
     int64_t step = 0;
   };
@@ -88,6 +95,7 @@ class GpuTables {
   size_t size() const { return tables_.size(); }
   Span<GpuTable* const> tables() const { return AsSpan(tables_); }
   const GpuTableResource& operator[](size_t t) const { return *resources_[t]; }
+  std::vector<const GpuTableResource*> resources() const;
 
  private:
   std::vector<tensorflow::core::RefCountPtr<GpuTableResource>> resources_;
@@ -110,6 +118,12 @@ class GpuTableOp : public OpOnTable<GpuTableResource> {
   virtual void ComputeOnGpu(tensorflow::OpKernelContext* ctx, const GpuExec& exec,
                             const GpuTableResource& resource) = 0;
 };
+
+// Counts a lookup of some tables in their statistics: `handles` of the keys of one after the other,
+// and how many rows of each were evicted; none in evaluation. Does not wait.
+Status CountLookup(const GpuExec& exec, Span<const GpuTableResource* const> tables,
+                   Span<const int64_t> ends, Span<const int64_t> handles, bool insert,
+                   const std::vector<int64_t>& num_evicted);
 
 // ResourceExhausted for a batch of which a bucket, or the whole table, cannot take all rows.
 Status CheckNoneRefused(int64_t num_refused);

@@ -199,6 +199,16 @@ Status RunGpuUpsert(const GpuExec& exec, const GpuTableKeys& in, const GpuConten
 Status RunGpuUpsertValues(const GpuExec& exec, const GpuTableKeys& in, const char* values,
                           int64_t step, const GpuInsertPlan& plan);
 
+// Counters in device memory that begin at 0, and what they are; the latter waits once.
+Status MakeCounters(const GpuExec& exec, int64_t n, DeviceBuffer<unsigned long long>* counters);
+Status ReadCounters(const GpuExec& exec, Span<const unsigned long long> counters,
+                    Span<int64_t> numbers);
+
+// Adds the number of handles of each table that are negative, keys without a row, to a counter in
+// device memory; `counters` [t] and `ends` [t] are on the host. Does not wait.
+Status CountMissing(const GpuExec& exec, Span<const int64_t> ends, Span<const int64_t> handles,
+                    Span<unsigned long long* const> counters);
+
 // Frequency and version [n] of the keys of one table; 0 and -1 for a key without a row. Does not
 // wait.
 Status ReadGpuMetadata(const GpuExec& exec, const GpuTableKeys& in, Span<int64_t> frequencies,

@@ -1,3 +1,5 @@
+#include <vector>
+
 #include "tf_ops/core/base/cuda/launch.cu.h"
 #include "tf_ops/core/table/gpu/batch.cu.h"
 
@@ -40,6 +42,35 @@ __global__ void RevaluedRowsKernel(GpuTableView view, Span<const int64_t> handle
   }
 }
 
+struct MissingOfTable {
+  int64_t end;
+  unsigned long long* counter;
+};
+
+// Of a warp's 32 handles, most are of one table: one addition for all of them.
+__global__ void CountMissingKernel(const MissingOfTable* __restrict__ tables, int64_t num_tables,
+                                   Span<const int64_t> handles) {
+  const Lanes lanes(warpSize);
+  const auto table_of = [&](int64_t i) {
+    return ItemOfPosition(num_tables, i, [&](int64_t t) { return tables[t].end; });
+  };
+  for (int64_t warp = lanes.GroupOfGrid(); warp * lanes.size < handles.size;
+       warp += lanes.NumGroupsOfGrid()) {
+    const int64_t first = warp * lanes.size, i = first + lanes.lane;
+    const bool is_missing = i < handles.size && handles[i] < 0;
+    const unsigned missing = lanes.Ballot(is_missing);
+    const int64_t last = first + lanes.size < handles.size ? first + lanes.size : handles.size;
+    const int64_t t = table_of(first);
+    if (t == table_of(last - 1)) {
+      if (lanes.lane == 0 && missing != 0) {
+        atomicAdd(tables[t].counter, static_cast<unsigned long long>(__popc(missing)));
+      }
+    } else if (is_missing) {
+      atomicAdd(tables[table_of(i)].counter, 1ull);
+    }
+  }
+}
+
 Status CheckOneTable(const GpuTableKeys& in) {
   if (in.tables.size == 1) return CheckGpuTableKeys(in);
   return InvalidArgument("a call takes the keys of one table, got ", in.tables.size, " tables");
@@ -52,6 +83,27 @@ Status FindHandles(const GpuExec& exec, const GpuTableKeys& in, DeviceBuffer<int
 }
 
 }  // namespace
+
+Status MakeCounters(const GpuExec& exec, int64_t n, DeviceBuffer<unsigned long long>* counters) {
+  FE_RETURN_IF_ERROR(counters->Allocate(exec, n));
+  return Fill(exec, 0, counters->span());
+}
+
+Status ReadCounters(const GpuExec& exec, Span<const unsigned long long> counters,
+                    Span<int64_t> numbers) {
+  Readback readback;
+  readback.Add<int64_t>(reinterpret_cast<const int64_t*>(counters.data), numbers);
+  return readback.Wait(exec);
+}
+
+Status CountMissing(const GpuExec& exec, Span<const int64_t> ends, Span<const int64_t> handles,
+                    Span<unsigned long long* const> counters) {
+  std::vector<MissingOfTable> tables;
+  for (int64_t t = 0; t < ends.size; ++t) tables.push_back({ends[t], counters[t]});
+  DeviceBuffer<MissingOfTable> uploaded;
+  FE_RETURN_IF_ERROR(Upload<MissingOfTable>(exec, AsSpan(tables), &uploaded));
+  return Launch(exec, handles.size, CountMissingKernel, uploaded.data(), uploaded.size(), handles);
+}
 
 Status ReadGpuMetadata(const GpuExec& exec, const GpuTableKeys& in, Span<int64_t> frequencies,
                        Span<int64_t> versions) {
