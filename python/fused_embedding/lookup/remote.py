@@ -48,7 +48,7 @@ def _has_known_rows(shard: AnyShard) -> bool:
     if is_on_gpu(shard.owner.device):
         return False
     if isinstance(shard, EmbeddingVariableShard):
-        return True
+        return not shard.source.option.storage_option.is_in_hbm
     return bool(shard.source.shape.is_fully_defined() and shard.row_shape.num_elements())
 
 
