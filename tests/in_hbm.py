@@ -3,8 +3,8 @@
     python -m pytest -p in_hbm tests/lookup tests/train tests/variable tests/checkpoint
 
 Variables with an option that HBM has not stay in DRAM. What fails then asks for what a table on a
-GPU refuses (keys admitted ahead), for names, messages or sizes of DRAM, or for graphs on disk, which
-have the emulation's label. A wrong number is a fault.
+GPU refuses (keys admitted ahead), for names, messages or sizes of DRAM, or for graphs on disk,
+which have the emulation's label. A wrong number is a fault.
 """
 
 import fused_embedding as fe
