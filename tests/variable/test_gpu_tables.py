@@ -303,11 +303,30 @@ def test_a_full_table_is_an_error_and_unharmed():
         table = fe.get_embedding_variable("t", wide, ev_option=bounded)
         tf.nn.embedding_lookup(table, tf.range(64))
         before = content_of(table)
-        with pytest.raises(tf.errors.ResourceExhaustedError, match="no room for 2 of the keys"):
+        message = "table 0 has no room for 2 of the keys .* 0 t_[0-9]+; .* what storage_size has"
+        with pytest.raises(tf.errors.ResourceExhaustedError, match=message):
             tf.nn.embedding_lookup(table, tf.range(50, 66))
         with pytest.raises(tf.errors.ResourceExhaustedError, match="no room for 1 of the keys"):
             table.upsert([99], np.zeros([1, wide]))
         assert_same(content_of(table), before)
+
+
+def test_slots_that_do_not_fit_are_an_error_and_the_table_is_unharmed():
+    with emulated_gpu(), tf.Graph().as_default():
+        bounded = fe.EmbeddingVariableOption(storage_option=OF_ONE_BUCKET)
+        table = fe.get_embedding_variable("users", 4096, ev_option=bounded)
+        rows = tf.nn.embedding_lookup(table, [1, 2])
+        train_op = fe.train.AdagradOptimizer(0.1).minimize(tf.reduce_sum(rows))
+        with tf1.Session() as session:
+            session.run(tf1.global_variables_initializer())
+            session.run(rows)
+            before = session.run(table.export_content()._asdict())
+            message = "slots of Adagrad/accumulator, .* here are: 0 users;"
+            with pytest.raises(tf.errors.ResourceExhaustedError, match=message):
+                session.run(train_op)
+            after = session.run(table.export_content()._asdict())
+        np.testing.assert_array_equal(after["values"], before["values"])
+        assert after["slots"].shape == (2, 0)
 
 
 def test_a_batch_of_more_keys_than_a_bucket_has_rows_is_refused():

@@ -28,7 +28,8 @@ class GpuTableApplyOp : public tensorflow::OpKernel {
     std::vector<TableStep> steps;
     FE_REQUIRES_OK(ctx, ReadTableSteps(ctx, attrs_, layouts, &steps));
     const GpuWork work(ctx);
-    FE_REQUIRES_OK(ctx, EnsureSlots(work.exec(), tables, steps));
+    const std::vector<const GpuTableResource*> resources = tables.resources();
+    FE_REQUIRES_OK(ctx, InTables(AsSpan(resources), EnsureSlots(work.exec(), tables, steps)));
     FE_REQUIRES_OK(ctx, ApplySteps(work.exec(), tables, steps));
     for (size_t t = 0; t < tables.size(); ++t) ++tables[t].step();
   }

@@ -56,7 +56,8 @@ class GpuTableGroupLookupOp final : public tensorflow::OpKernel {
     in.insert = insert_;
     in.step = tables[0].StepOr(step);
     GpuTableGroupPlan plan;
-    FE_REQUIRES_OK(ctx, PlanTableGroupLookup(gpu.exec(), in, &plan));
+    const std::vector<const GpuTableResource*> resources = tables.resources();
+    FE_REQUIRES_OK(ctx, InTables(AsSpan(resources), PlanTableGroupLookup(gpu.exec(), in, &plan)));
     FE_REQUIRES_OK(ctx, CheckNoneRefused(plan.training.insert.num_refused));
 
     TableOutputs out;
@@ -71,7 +72,6 @@ class GpuTableGroupLookupOp final : public tensorflow::OpKernel {
     FE_REQUIRES_OK(
         ctx, CopyKeysOfTables(gpu.exec(), plan, handles.span(), AsSpan(std::as_const(out.keys)),
                               AsSpan(std::as_const(out.handles))));
-    const std::vector<const GpuTableResource*> resources = tables.resources();
     FE_REQUIRES_OK(ctx, CountLookup(gpu.exec(), AsSpan(resources), AsSpan(plan.keys.ends),
                                     handles.span(), insert_, plan.training.insert.num_evicted));
   }

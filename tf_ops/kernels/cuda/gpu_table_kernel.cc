@@ -51,7 +51,7 @@ class GpuTableMaker {
   const std::string& description() const { return description_; }
   bool is_frozen() const { return false; }
 
-  absl::Status Create(OpKernelContext* ctx, const std::string& /*name*/, bool is_initialized,
+  absl::Status Create(OpKernelContext* ctx, const std::string& name, bool is_initialized,
                       GpuTableResource** created) const {
     GpuTableConfig config = config_;
     for (int64_t n = 2; n <= kFirstBuckets; n *= 2) {
@@ -64,7 +64,7 @@ class GpuTableMaker {
     TF_RETURN_IF_ERROR(ToTfStatus(GpuTable::Create(work.exec(), config, &table)));
     DeviceBuffer<unsigned long long> num_missing;
     TF_RETURN_IF_ERROR(ToTfStatus(MakeCounters(work.exec(), 2, &num_missing)));
-    *created = new GpuTableResource(std::move(table), std::move(num_missing), is_initialized,
+    *created = new GpuTableResource(name, std::move(table), std::move(num_missing), is_initialized,
                                     description_);
     return absl::OkStatus();
   }
@@ -104,9 +104,10 @@ class GpuLookupOp : public GpuTableOp {
     const KeysOfOne keys(resource, ctx->input(1));
     const GpuTableKeys in = keys.view();
     const GpuUses uses = {InputSpan<int32_t>(ctx->input(2)), {}, resource.StepOr(step)};
+    const GpuTableResource* const table = &resource;
     GpuTrainingPlan plan;
     if (insert_) {
-      FE_REQUIRES_OK(ctx, PlanGpuTraining(exec, in, uses, &plan));
+      FE_REQUIRES_OK(ctx, InTables({&table, 1}, PlanGpuTraining(exec, in, uses, &plan)));
       FE_REQUIRES_OK(ctx, CheckNoneRefused(plan.insert.num_refused));
     }
     Tensor* embeddings = nullptr;
@@ -117,7 +118,6 @@ class GpuLookupOp : public GpuTableOp {
     const GpuLookupOutput out = {OutputSpan<int64_t>(handles), {&values, 1}};
     FE_REQUIRES_OK(ctx, insert_ ? RunGpuTraining(exec, in, uses, plan, {}, out)
                                 : FindInGpuTables(exec, in, out));
-    const GpuTableResource* const table = &resource;
     FE_REQUIRES_OK(ctx, CountLookup(exec, {&table, 1}, in.ends, OutputSpan<int64_t>(handles),
                                     insert_, plan.insert.num_evicted));
   }

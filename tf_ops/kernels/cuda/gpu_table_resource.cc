@@ -20,10 +20,11 @@ Status CountRows(const GpuExec& exec, const GpuTable* table, int64_t* num_rows) 
 
 }  // namespace
 
-GpuTableResource::GpuTableResource(std::unique_ptr<GpuTable> table,
+GpuTableResource::GpuTableResource(std::string name, std::unique_ptr<GpuTable> table,
                                    DeviceBuffer<unsigned long long> num_missing,
                                    bool is_initialized, std::string description)
     : AnyTableResource(/*is_frozen=*/false, is_initialized, std::move(description)),
+      name_(std::move(name)),
       state_(std::make_unique<State>()),
       layout_(table->config().layout) {
   state_->table = std::move(table);
@@ -57,7 +58,8 @@ Status GpuTableResource::ReadStatistics(tensorflow::OpKernelContext* ctx,
 Status GpuTableResource::UpsertValues(const GpuExec& exec, const GpuTableKeys& in,
                                       const char* values) const {
   GpuInsertPlan plan;
-  FE_RETURN_IF_ERROR(PlanGpuInsert(exec, in, &plan));
+  const GpuTableResource* const table_of_keys = this;
+  FE_RETURN_IF_ERROR(InTables({&table_of_keys, 1}, PlanGpuInsert(exec, in, &plan)));
   FE_RETURN_IF_ERROR(CheckNoneRefused(plan.num_refused));
   int64_t num_before = 0, num_after = 0;
   FE_RETURN_IF_ERROR(CountRows(exec, table(), &num_before));
@@ -103,9 +105,11 @@ Status GpuTableResource::ReplaceBy(tensorflow::OpKernelContext* ctx,
   std::unique_ptr<GpuTable> restored;
   FE_RETURN_IF_ERROR(GpuTable::Create(work.exec(), config, &restored));
   int64_t num_lost = 0;
-  FE_RETURN_IF_ERROR(CopyFromDram(work.exec(), content, restored.get(), &num_lost));
+  const GpuTableResource* const table_of_rows = this;
+  FE_RETURN_IF_ERROR(
+      InTables({&table_of_rows, 1}, CopyFromDram(work.exec(), content, restored.get(), &num_lost)));
   if (num_lost > 0) {
-    LOG(WARNING) << "EmbeddingVariable " << description() << ": " << num_lost
+    LOG(WARNING) << "EmbeddingVariable " << name() << ": " << num_lost
                  << " restored rows and counts have no room in storage_size, and were evicted";
   }
   int64_t num_old = 0, num_new = 0;
@@ -150,6 +154,17 @@ Status CountLookup(const GpuExec& exec, Span<const GpuTableResource* const> tabl
     counters.push_back(tables[t]->missing_counter(insert));
   }
   return CountMissing(exec, ends, handles, AsSpan(std::as_const(counters)));
+}
+
+Status InTables(Span<const GpuTableResource* const> tables, const Status& status) {
+  if (status.code() != StatusCode::kResourceExhausted) return status;
+  std::string names;
+  for (int64_t t = 0; t < tables.size; ++t) {
+    absl::StrAppend(&names, t == 0 ? "" : ", ", t, " ", tables[t]->name());
+  }
+  return MakeStatus(status.code(), status.message(),
+                    "; the EmbeddingVariables with storage_type = ", "HBM here are: ", names,
+                    "; max_bytes is what storage_size has for rows");
 }
 
 Status CheckNoneRefused(int64_t num_refused) {

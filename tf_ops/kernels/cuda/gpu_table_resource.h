@@ -32,8 +32,11 @@ const char* const kGpuTableLabel = "";
 class GpuTableResource : public AnyTableResource {
  public:
   // `num_missing`: two zeros.
-  GpuTableResource(std::unique_ptr<GpuTable> table, DeviceBuffer<unsigned long long> num_missing,
-                   bool is_initialized, std::string description);
+  GpuTableResource(std::string name, std::unique_ptr<GpuTable> table,
+                   DeviceBuffer<unsigned long long> num_missing, bool is_initialized,
+                   std::string description);
+
+  const std::string& name() const { return name_; }
 
   // The mutex guards the table and the counters: an op holds it while it works on the table.
   std::mutex& mutex() const { return state_->mutex; }
@@ -82,6 +85,7 @@ class GpuTableResource : public AnyTableResource {
   Status CopyToDram(tensorflow::OpKernelContext* ctx, std::unique_ptr<EmbeddingTable>* copy) const;
   Status ReplaceBy(tensorflow::OpKernelContext* ctx, const EmbeddingTable& content) const;
 
+  const std::string name_;
   const std::unique_ptr<State> state_;
   const RowLayout layout_;  // without slots
 };
@@ -125,7 +129,10 @@ Status CountLookup(const GpuExec& exec, Span<const GpuTableResource* const> tabl
                    Span<const int64_t> ends, Span<const int64_t> handles, bool insert,
                    const std::vector<int64_t>& num_evicted);
 
-// ResourceExhausted for a batch of which a bucket, or the whole table, cannot take all rows.
+// The error of tables that have no room, in the user's names.
+Status InTables(Span<const GpuTableResource* const> tables, const Status& status);
+
+// ResourceExhausted for a batch of which a bucket cannot take all rows.
 Status CheckNoneRefused(int64_t num_refused);
 
 }  // namespace fused_embedding
