@@ -18,7 +18,8 @@ import fused_embedding as fe
 from fused_embedding.ops import placement, raw_ops
 from fused_embedding.variable.storage_options import GPU_HANDLE
 
-LIBRARY = pathlib.Path(__file__).parents[1] / "build/dev/_ops_emulated.so"
+ROOT = pathlib.Path(__file__).parents[1]
+LIBRARY = ROOT / "build/dev/_ops_emulated.so"
 LABEL = "emulated"
 # The ops with kernels of their own: tf_ops/kernels/cuda/gpu_table_*.cc. The handle's has no label.
 OPS = (
@@ -38,10 +39,10 @@ def missing():
     library = pathlib.Path(os.environ.get("FE_EMULATED_LIBRARY", LIBRARY))
     if not library.exists():
         return f"{library} is not built: make emulated"
-    is_of_this_build = pathlib.Path(fe.__file__).is_relative_to(LIBRARY.parents[2])
+    is_of_this_build = pathlib.Path(fe.__file__).parents[1] == ROOT / "python"
     if library == LIBRARY and not is_of_this_build:
         return (
-            "the emulation is of another build: name one for this TensorFlow, FE_EMULATED_LIBRARY"
+            "the emulation is of another build: FE_EMULATED_LIBRARY names one for this TensorFlow"
         )
     tf.load_op_library(str(library))
     return None
