@@ -69,6 +69,8 @@ __device__ void ForEachBucket(const SortedBatch& sorted, const Body& body) {
 Status CheckGpuTableKeys(const GpuTableKeys& in);
 Status CheckGpuLookupOutput(const GpuTableKeys& in, const GpuLookupOutput& out);
 Status CheckGpuCounts(const GpuTableKeys& in, const GpuUses& uses);
+// insert.cu.cc: FailedPrecondition for a plan of other keys, or of tables that have changed.
+Status CheckGpuInsertPlan(const GpuTableKeys& in, const GpuInsertPlan& plan);
 
 // `values`: one for each table, or empty.
 std::vector<TableOfBatch> TablesOfBatch(const GpuTableKeys& in, Span<char* const> values);

@@ -300,18 +300,6 @@ Status NumberEvicted(const GpuExec& exec, const Batch& batch, const Assigned& as
   return Launch(exec, batch.num_tables, CountEvictedKernel, batch, evicted_before.data, num_rows);
 }
 
-Status CheckPlan(const GpuTableKeys& in, const GpuInsertPlan& plan) {
-  bool is_current = plan.order.size() == in.keys.size &&
-                    static_cast<int64_t>(plan.num_changes.size()) == in.tables.size;
-  for (int64_t t = 0; is_current && t < in.tables.size; ++t) {
-    is_current = plan.num_changes[static_cast<size_t>(t)] == in.tables[t]->num_changes();
-  }
-  if (is_current) return Status();
-  return MakeStatus(StatusCode::kFailedPrecondition,
-                    "a plan must be made for the same keys, and run before any other change of ",
-                    "its tables; call PlanGpuInsert again");
-}
-
 Status CheckGivenScores(const GpuTableKeys& in, Span<const uint64_t> scores) {
   for (int64_t t = 0; t < in.tables.size; ++t) {
     if (in.tables[t]->config().eviction != GpuEviction::kGiven || scores.size == in.keys.size) {
@@ -374,6 +362,18 @@ Status RunInsert(const GpuExec& exec, const Batch& batch, const EntryUpdate& upd
 
 }  // namespace
 
+Status CheckGpuInsertPlan(const GpuTableKeys& in, const GpuInsertPlan& plan) {
+  bool is_current = plan.order.size() == in.keys.size &&
+                    static_cast<int64_t>(plan.num_changes.size()) == in.tables.size;
+  for (int64_t t = 0; is_current && t < in.tables.size; ++t) {
+    is_current = plan.num_changes[static_cast<size_t>(t)] == in.tables[t]->num_changes();
+  }
+  if (is_current) return Status();
+  return MakeStatus(StatusCode::kFailedPrecondition,
+                    "a plan must be made for the same keys, and run before any other change of ",
+                    "its tables; call PlanGpuInsert again");
+}
+
 Status PlanGpuInsert(const GpuExec& exec, const GpuTableKeys& in, GpuInsertPlan* plan) {
   *plan = {};
   FE_RETURN_IF_ERROR(CheckGpuTableKeys(in));
@@ -405,7 +405,7 @@ Status RunGpuFindOrInsert(const GpuExec& exec, const GpuTableKeys& in, const Gpu
                           const GpuLookupOutput& out) {
   FE_RETURN_IF_ERROR(CheckGpuTableKeys(in));
   FE_RETURN_IF_ERROR(CheckGpuLookupOutput(in, out));
-  FE_RETURN_IF_ERROR(CheckPlan(in, plan));
+  FE_RETURN_IF_ERROR(CheckGpuInsertPlan(in, plan));
   FE_RETURN_IF_ERROR(CheckGivenScores(in, uses.scores));
   FE_RETURN_IF_ERROR(CheckEvicted(in, evicted));
   FE_RETURN_IF_ERROR(CheckGpuCounts(in, uses));
@@ -422,7 +422,7 @@ Status RunGpuFindOrInsert(const GpuExec& exec, const GpuTableKeys& in, const Gpu
 Status RunGpuUpsert(const GpuExec& exec, const GpuTableKeys& in, const GpuContent& content,
                     const GpuInsertPlan& plan, const GpuEvicted& evicted) {
   FE_RETURN_IF_ERROR(CheckGpuTableKeys(in));
-  FE_RETURN_IF_ERROR(CheckPlan(in, plan));
+  FE_RETURN_IF_ERROR(CheckGpuInsertPlan(in, plan));
   FE_RETURN_IF_ERROR(CheckGivenScores(in, content.scores));
   FE_RETURN_IF_ERROR(CheckEvicted(in, evicted));
   if (content.frequencies.size != in.keys.size || content.versions.size != in.keys.size ||

@@ -77,7 +77,6 @@ Status CheckOneTable(const GpuTableKeys& in) {
 }
 
 Status FindHandles(const GpuExec& exec, const GpuTableKeys& in, DeviceBuffer<int64_t>* handles) {
-  FE_RETURN_IF_ERROR(CheckOneTable(in));
   FE_RETURN_IF_ERROR(handles->Allocate(exec, in.keys.size));
   return FindInGpuTables(exec, in, {handles->span()});
 }
@@ -111,6 +110,7 @@ Status ReadGpuMetadata(const GpuExec& exec, const GpuTableKeys& in, Span<int64_t
     return InvalidArgument("frequencies and versions must have one element for each of ",
                            in.keys.size, " keys, got ", frequencies.size, " and ", versions.size);
   }
+  FE_RETURN_IF_ERROR(CheckOneTable(in));
   DeviceBuffer<int64_t> handles;
   FE_RETURN_IF_ERROR(FindHandles(exec, in, &handles));
   return Launch(exec, in.keys.size, MetadataKernel, in.tables[0]->view(),
@@ -119,6 +119,8 @@ Status ReadGpuMetadata(const GpuExec& exec, const GpuTableKeys& in, Span<int64_t
 
 Status RunGpuUpsertValues(const GpuExec& exec, const GpuTableKeys& in, const char* values,
                           int64_t step, const GpuInsertPlan& plan) {
+  FE_RETURN_IF_ERROR(CheckOneTable(in));
+  FE_RETURN_IF_ERROR(CheckGpuInsertPlan(in, plan));
   DeviceBuffer<int64_t> handles;
   FE_RETURN_IF_ERROR(FindHandles(exec, in, &handles));
   const GpuTable& table = *in.tables[0];
