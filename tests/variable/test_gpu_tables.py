@@ -276,6 +276,15 @@ def test_evaluation_changes_nothing():
         assert_same(content_of(table), before)
 
 
+@pytest.mark.parametrize("insert", [True, False])
+def test_counts_of_other_keys_are_an_error(insert):
+    with emulated_gpu():
+        table = make_table()
+        with pytest.raises(tf.errors.InvalidArgumentError, match="each of the 1 keys, got 2"):
+            table.lookup(tf.constant([7], tf.int64), tf.constant([1, 1]), insert=insert)
+        assert int(table.total_count()) == 0
+
+
 def test_tables_that_are_trained_and_others_are_looked_up_together():
     with emulated_gpu():
         trained = make_table(name="trained")

@@ -150,14 +150,10 @@ class LookupOp : public ReadingTableOp {
  private:
   Status ReadInput(OpKernelContext* ctx, const EmbeddingTable& table, LookupInput* in) const {
     FE_RETURN_IF_ERROR(CheckVector("keys", ctx->input(1)));
-    FE_RETURN_IF_ERROR(CheckVector("counts", ctx->input(2)));
+    FE_RETURN_IF_ERROR(CheckCounts(ctx->input(2), ctx->input(1).NumElements()));
     FE_RETURN_IF_ERROR(ReadScalar(ctx, 3, "step", &in->step));
     in->keys = InputSpan<int64_t>(ctx->input(1));
     in->counts = InputSpan<int32_t>(ctx->input(2));
-    if (!in->counts.empty() && in->counts.size != in->keys.size) {
-      return InvalidArgument("counts must be empty or have one element for each of the ",
-                             in->keys.size, " keys, got ", in->counts.size);
-    }
     return CheckValueType("dtype", dtype_, table.config().layout.value_type);
   }
 

@@ -94,6 +94,13 @@ Status ReadPartition(tensorflow::OpKernelConstruction* ctx, PartitionFilter* par
   return CheckPartition(*partition);
 }
 
+Status CheckCounts(const tensorflow::Tensor& counts, int64_t n) {
+  FE_RETURN_IF_ERROR(CheckVector("counts", counts));
+  if (counts.NumElements() == 0 || counts.NumElements() == n) return Status();
+  return InvalidArgument("counts must be empty or have one element for each of the ", n,
+                         " keys, got ", counts.NumElements());
+}
+
 Status CheckValues(const char* name, const tensorflow::Tensor& tensor, int64_t n,
                    const RowLayout& layout) {
   FE_RETURN_IF_ERROR(CheckValueType(name, tensor.dtype(), layout.value_type));

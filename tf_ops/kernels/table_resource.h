@@ -190,6 +190,9 @@ Status ReadPartition(tensorflow::OpKernelConstruction* ctx, PartitionFilter* par
 // Attrs insert and are_inserted: whether a lookup inserts keys into each of its num_tables tables.
 Status ReadInserts(tensorflow::OpKernelConstruction* ctx, std::vector<bool>* inserts);
 
+// `counts` of a lookup: none, or one for each of `n` keys.
+Status CheckCounts(const tensorflow::Tensor& counts, int64_t n);
+
 // `tensor` must hold values of the table: its dtype, and `[n, dim]` for `n` keys.
 Status CheckValues(const char* name, const tensorflow::Tensor& tensor, int64_t n,
                    const RowLayout& layout);

@@ -98,7 +98,7 @@ class GpuLookupOp : public GpuTableOp {
                     const GpuTableResource& resource) override {
     int64_t step = 0;
     FE_REQUIRES_OK(ctx, CheckVector("keys", ctx->input(1)));
-    FE_REQUIRES_OK(ctx, CheckVector("counts", ctx->input(2)));
+    FE_REQUIRES_OK(ctx, CheckCounts(ctx->input(2), ctx->input(1).NumElements()));
     FE_REQUIRES_OK(ctx, ReadScalar(ctx, 3, "step", &step));
     FE_REQUIRES_OK(ctx, CheckValueType("dtype", dtype_, resource.layout().value_type));
     const KeysOfOne keys(resource, ctx->input(1));
