@@ -21,6 +21,7 @@ flags.DEFINE_integer("seed", 0, "Seed; a call is a function of the seed and its 
 flags.DEFINE_integer("first", 0, "Index of the first call: the one to repeat after a failure.")
 flags.DEFINE_integer("max_failures", 5, "Number of failures after which to stop.")
 flags.DEFINE_string("device", "/CPU:0", "Where ops run that have a kernel there.")
+flags.DEFINE_boolean("in_hbm", False, "Whether calls are on tables in HBM: in_hbm.py.")
 flags.DEFINE_string("progress_file", None, "Where a worker says which call it is at.")
 
 CALLS_PER_WORKER = 50_000  # TensorFlow keeps a kernel for each set of attributes: 0.5 GB by then
@@ -31,6 +32,10 @@ def work(progress) -> int:
     """Makes the calls of one worker; returns the number of wrong answers."""
     from fuzz import calls
 
+    if FLAGS.in_hbm:
+        from fuzz import in_hbm
+
+        in_hbm.begin()
     faulthandler.disable()  # absl's dump says nothing that the input does not
     _, num_right, num_errors, num_failures = HEADER.unpack_from(progress)
     for index in range(FLAGS.first, FLAGS.calls):
@@ -60,6 +65,7 @@ def run_worker(first: int, end: int, progress_file: str) -> int:
         f"--first={first}",
         f"--max_failures={FLAGS.max_failures}",
         f"--device={FLAGS.device}",
+        f"--in_hbm={FLAGS.in_hbm}",
         f"--progress_file={progress_file}",
     ]
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -67,7 +73,10 @@ def run_worker(first: int, end: int, progress_file: str) -> int:
 
 
 def report_crash(index: int, returncode: int) -> None:
-    """Prints the call during which a worker died."""
+    """Prints the call during which a worker died; one in HBM is described when it is repeated."""
+    if FLAGS.in_hbm:
+        print(f"CRASH with exit code {returncode} in call {index} of seed {FLAGS.seed} in HBM")
+        return
     from fuzz import calls
 
     print(

@@ -4,6 +4,7 @@ import pytest
 
 import fused_embedding as fe
 import processes
+from emulated_gpu import emulated_gpu
 from fuzz import cases
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -28,3 +29,12 @@ def test_malformed_inputs_give_an_error_or_a_right_answer(first, device):
     print(done.stdout[-10000:], done.stderr[-2000:])
     assert done.returncode == 0
     assert f"{CALLS_PER_TEST} calls" in done.stdout
+
+
+@pytest.mark.slow
+def test_malformed_inputs_to_tables_in_hbm():
+    with emulated_gpu():  # skips where there is none
+        done = processes.run_module("fuzz", "--in_hbm", "--calls=2000", cwd=ROOT / "tests")
+    print(done.stdout[-10000:], done.stderr[-2000:])
+    assert done.returncode == 0
+    assert "2000 calls" in done.stdout
