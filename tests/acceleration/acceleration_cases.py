@@ -43,12 +43,12 @@ def variable(name="table", value=ROWS, **options):
     return v1.get_variable(name, initializer=value, **{"use_resource": True, **options})
 
 
-def in_session(build):
+def in_session(build, config=None):
     """A function that builds tensors in a new graph and returns their values."""
 
     @functools.wraps(build)
     def run():
-        with tf.Graph().as_default(), v1.Session() as session:
+        with tf.Graph().as_default(), v1.Session(config=config) as session:
             fetches, steps = build()
             session.run([v1.global_variables_initializer(), v1.tables_initializer()])
             for step in steps:

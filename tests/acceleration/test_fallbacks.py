@@ -1,5 +1,7 @@
 """What fe.accelerate leaves to stock, and what has stock's numbers wherever it is called."""
 
+import functools
+
 import acceleration_cases as cases
 import pytest
 import tensorflow as tf
@@ -223,7 +225,10 @@ def test_clipping_by_the_norm_of_a_table_of_several_columns():
 
 
 def test_gradients_taken_twice():
-    @cases.in_session
+    # Side by side, two of stock's updates of a variable lose one now and then.
+    one_by_one = v1.ConfigProto(inter_op_parallelism_threads=1, use_per_session_threads=True)
+
+    @functools.partial(cases.in_session, config=one_by_one)
     def program():
         table = cases.variable()
         loss = cases.loss_of(table)
