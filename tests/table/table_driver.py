@@ -27,8 +27,6 @@ def debug_value(dim, dtype):
 class Pair:
     """A table and its oracle."""
 
-    counted = COUNTED  # what the table counts
-
     def __init__(self, dim=2, dtype=tf.float64, **options):
         self.dim, self.dtype = dim, dtype
         self.arguments = self.table_arguments(options)
@@ -146,8 +144,8 @@ class Pair:
         counts = self._check_filtered(content)
         got = {name: int(value) for name, value in self.variable.statistics().items()}
         assert (got["size"], got["filtered"]) == (len(self.oracle.rows), len(counts))
-        assert {name: got[name] for name in self.counted} == {
-            name: self.oracle.statistics[name] for name in self.counted
+        assert {name: got[name] for name in COUNTED} == {
+            name: self.oracle.statistics[name] for name in COUNTED
         }
 
     def _check_rows(self, content):
