@@ -25,6 +25,16 @@ def seedless() -> Iterator[None]:
         tf.random.set_seed(None)
 
 
+@pytest.fixture(autouse=True)
+def default_device(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The CPU for tests that say so, what TensorFlow chooses for others."""
+    if request.node.get_closest_marker("on_cpu") is None:
+        yield
+        return
+    with tf.device("/CPU:0"):
+        yield
+
+
 def pytest_report_header() -> str:
     """Says which TensorFlow is under test."""
     return f"tensorflow {tf.__version__}"

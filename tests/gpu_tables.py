@@ -41,6 +41,11 @@ def content_of(table):
 
 
 def assert_same(got, want):
+    """Bit for bit on the emulation. A GPU contracts products and sums to one rounding."""
     assert got.keys() == want.keys()
+    is_rounded = bool(tf.config.list_physical_devices("GPU"))
     for name, array in want.items():
-        np.testing.assert_array_equal(got[name], array, err_msg=name)
+        if is_rounded and np.issubdtype(array.dtype, np.floating):
+            np.testing.assert_allclose(got[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
+        else:
+            np.testing.assert_array_equal(got[name], array, err_msg=name)

@@ -45,7 +45,8 @@ std::unique_ptr<GpuTable> TrainedTable(const GpuExec& gpu) {
   for (const int64_t key : keys) counts.push_back(key < 0 ? 1 : 2 + static_cast<int32_t>(key) % 3);
   const DeviceArray<int32_t> device_counts(Array<int32_t>::Of(counts));
   const DeviceArray<int64_t> handles(all.size());
-  const GpuUses uses = {device_counts.view(), {}, 5};
+  const int64_t step = 5;
+  const GpuUses uses = {device_counts.view(), {}, {&step, 1}};
   GpuTrainingPlan plan;
   EXPECT_TRUE(IsOk(PlanGpuTraining(gpu, all.view(), uses, &plan)));
   EXPECT_TRUE(IsOk(RunGpuTraining(gpu, all.view(), uses, plan, {}, {handles.span()})));

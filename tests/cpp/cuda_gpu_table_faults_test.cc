@@ -7,6 +7,12 @@ namespace {
 
 using CudaGpuTableFaults = GpuTest;
 
+// One use of each key, at step 2 of each table.
+GpuUses UsesOfStep2(size_t num_tables) {
+  static const std::vector<int64_t> steps(16, 2);
+  return {{}, {}, {steps.data(), static_cast<int64_t>(num_tables)}};
+}
+
 std::unique_ptr<GpuTable> TableOfKeys(const GpuExec& gpu, const GpuTableConfig& config,
                                       const std::vector<int64_t>& keys) {
   std::unique_ptr<GpuTable> table = MakeGpuTable(gpu, config);
@@ -76,7 +82,8 @@ TEST_F(CudaGpuTableFaults, RefusesRunsThatDoNotFitTheirPlan) {
   const auto run = [&](const GpuTableKeys& in, const GpuUses& uses, const GpuEvicted& evicted) {
     return RunGpuFindOrInsert(gpu, in, uses, plan, evicted, {{handles.data(), in.keys.size}});
   };
-  const GpuUses uses = {{}, scores.view(), 1};
+  const int64_t steps[2] = {1, 1};
+  const GpuUses uses = {{}, scores.view(), {steps, 1}};
   const auto is_stale = [&](const Status& status) {
     return Fails(status, StatusCode::kFailedPrecondition, {"PlanGpuInsert"});
   };
@@ -84,7 +91,11 @@ TEST_F(CudaGpuTableFaults, RefusesRunsThatDoNotFitTheirPlan) {
   ASSERT_TRUE(IsOk(PlanGpuInsert(gpu, keys.view(), &plan)));
   EXPECT_TRUE(is_stale(run(fewer.view(), uses, {})));
   EXPECT_TRUE(IsInvalid(run(keys.view(), {}, {}), {"table 0", "scores", "got 0"}));
-  EXPECT_TRUE(IsInvalid(run(keys.view(), {counts.view(), scores.view(), 1}, {}), {"counts", "3"}));
+  EXPECT_TRUE(
+      IsInvalid(run(keys.view(), {counts.view(), scores.view(), {steps, 1}}, {}), {"counts", "3"}));
+  EXPECT_TRUE(IsInvalid(run(keys.view(), {{}, scores.view(), {}}, {}),
+                        {"steps", "each of 1 tables", "got 0"}));
+  EXPECT_TRUE(IsInvalid(run(keys.view(), {{}, scores.view(), {steps, 2}}, {}), {"got 2"}));
   const GpuRows rows[2] = {};
   EXPECT_TRUE(IsInvalid(run(keys.view(), uses, {{rows, 2}, num_rows.span()}), {"2 and 1"}));
   const auto upsert = [&](const GpuContent& content) {
@@ -129,7 +140,8 @@ TEST_F(CudaGpuTableFaults, EvictsWithoutAnOutputForEvictedRows) {
   GpuInsertPlan plan;
   ASSERT_TRUE(IsOk(PlanGpuInsert(gpu, keys.view(), &plan)));
   EXPECT_EQ(plan.num_evicted, std::vector<int64_t>{3});
-  ASSERT_TRUE(IsOk(RunGpuFindOrInsert(gpu, keys.view(), {{}, {}, 2}, plan, {}, {handles.span()})));
+  ASSERT_TRUE(
+      IsOk(RunGpuFindOrInsert(gpu, keys.view(), UsesOfStep2(1), plan, {}, {handles.span()})));
   const std::map<int64_t, GpuRow> rows = ByKey(Export(gpu, *table));
   EXPECT_EQ(rows.size(), static_cast<size_t>(kEntries));
   for (const int64_t key : new_keys) EXPECT_EQ(rows.count(key), 1u);
@@ -155,7 +167,7 @@ TEST_F(CudaGpuTableFaults, EvictedRowsStayWithinThePlannedArrays) {
   const GpuRows rows = arrays.rows();
   const DeviceArray<int32_t> num_rows(1);
   const DeviceArray<int64_t> handles(3);
-  ASSERT_TRUE(IsOk(RunGpuFindOrInsert(gpu, in, {{}, {}, 2}, plan, {{&rows, 1}, num_rows.span()},
+  ASSERT_TRUE(IsOk(RunGpuFindOrInsert(gpu, in, UsesOfStep2(1), plan, {{&rows, 1}, num_rows.span()},
                                       {handles.span()})));
   const int64_t untouched = static_cast<int64_t>(0xcdcdcdcdcdcdcdcd);
   const std::vector<int64_t> evicted = KeysOf(arrays.First(3));
@@ -219,8 +231,8 @@ TEST_F(CudaGpuTableFaults, ATableIsWholeWhenMemoryRunsOut) {
       GpuInsertPlan plan;
       FE_RETURN_IF_ERROR(PlanGpuInsert(counting, keys.view(), &plan));
       const EvictedArrays evicted(pointers, plan);
-      const Status run = RunGpuFindOrInsert(counting, keys.view(), {{}, {}, 2}, plan, evicted.out(),
-                                            lookups.out());
+      const Status run = RunGpuFindOrInsert(counting, keys.view(), UsesOfStep2(pointers.size()),
+                                            plan, evicted.out(), lookups.out());
       Cuda(cudaStreamSynchronize(nullptr));
       return run;
     };
@@ -322,7 +334,8 @@ TEST_F(CudaGpuTableFaults, LaunchesAndWaitsDoNotDependOnTheNumberOfTables) {
     EXPECT_EQ(NumWaits() - num_waits, 1);
     const EvictedArrays evicted(tables, plan);
     const Lookups lookups(tables, lists);
-    EXPECT_TRUE(IsOk(RunGpuFindOrInsert(gpu, keys.view(), {}, plan, evicted.out(), lookups.out())));
+    EXPECT_TRUE(IsOk(RunGpuFindOrInsert(gpu, keys.view(), UsesOfStep2(tables.size()), plan,
+                                        evicted.out(), lookups.out())));
     EXPECT_EQ(NumWaits() - num_waits, 1);
   };
   EXPECT_EQ(launches(1, find), 2);    // search, values

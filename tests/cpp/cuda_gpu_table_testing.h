@@ -149,7 +149,14 @@ struct GpuLookup {
 struct GpuUseLists {
   std::vector<int32_t> counts;   // of all keys; empty: one each
   std::vector<uint64_t> scores;  // of all keys, or empty
-  int64_t step = 0;
+  int64_t step = 0;              // of table 0; each table has a step of its own
+
+  int64_t StepOf(size_t table) const { return step + 100 * static_cast<int64_t>(table); }
+  std::vector<int64_t> StepsOf(size_t num_tables) const {
+    std::vector<int64_t> steps;
+    for (size_t t = 0; t < num_tables; ++t) steps.push_back(StepOf(t));
+    return steps;
+  }
 };
 
 class Lookups {
@@ -237,9 +244,11 @@ inline std::vector<GpuLookup> FindOrInsert(const GpuExec& gpu, const std::vector
   if (plan.num_evicted.size() != tables.size()) return lookups.ToHost();
   if (num_refused != nullptr) *num_refused = plan.num_refused;
   const EvictedArrays evicted(tables, plan);
+  const std::vector<int64_t> steps = uses.StepsOf(tables.size());
   const int64_t num_waits = NumWaits();
-  EXPECT_TRUE(IsOk(RunGpuFindOrInsert(gpu, keys.view(), {counts.view(), scores.view(), uses.step},
-                                      plan, evicted.out(), lookups.out())));
+  EXPECT_TRUE(
+      IsOk(RunGpuFindOrInsert(gpu, keys.view(), {counts.view(), scores.view(), AsSpan(steps)}, plan,
+                              evicted.out(), lookups.out())));
   EXPECT_EQ(NumWaits(), num_waits) << "a Run waits";
   std::vector<GpuLookup> got = lookups.ToHost();
   for (size_t t = 0; t < tables.size(); ++t) got[t].evicted = evicted.OfTable(t);

@@ -69,7 +69,8 @@ Status Train(const GpuExec& gpu, const std::vector<GpuTable*>& tables, const Key
   const DeviceKeys keys(tables, lists);
   const DeviceArray<int32_t> counts(Array<int32_t>::Of(uses.counts));
   const Lookups found(tables, lists);
-  const GpuUses of_batch = {counts.view(), {}, uses.step};
+  const std::vector<int64_t> steps = uses.StepsOf(tables.size());
+  const GpuUses of_batch = {counts.view(), {}, AsSpan(steps)};
   GpuTrainingPlan plan;
   int64_t num_waits = NumWaits();
   FE_RETURN_IF_ERROR(PlanGpuTraining(gpu, keys.view(), of_batch, &plan));
@@ -100,7 +101,7 @@ class Tables {
       lists.push_back(RandomKeys(random));
       for (const int64_t key : lists.back()) {
         uses.counts.push_back(static_cast<int32_t>(RandomInt(random, 0, 2)));
-        model.Train(key, uses.counts.back(), step);
+        model.Train(key, uses.counts.back(), uses.StepOf(lists.size() - 1));
       }
     }
     std::vector<GpuLookup> lookups;
@@ -219,9 +220,10 @@ TEST_F(CudaGpuTableTraining, KeysThatAreNotUsedArePassedOver) {
   ASSERT_TRUE(IsOk(FindInGpuTables(gpu, in, lookups.out())));
   const std::vector<int64_t> found = lookups.ToHost()[0].handles;
   EXPECT_TRUE(found[0] >= 0 && found[1] == -1 && found[2] == -1 && found[3] == -1);
+  const int64_t step = 5;
   GpuInsertPlan plan;
   ASSERT_TRUE(IsOk(PlanGpuInsert(gpu, in, &plan)));
-  ASSERT_TRUE(IsOk(RunGpuFindOrInsert(gpu, in, {{}, {}, 5}, plan, {}, lookups.out())));
+  ASSERT_TRUE(IsOk(RunGpuFindOrInsert(gpu, in, {{}, {}, {&step, 1}}, plan, {}, lookups.out())));
   const GpuLookup inserted = lookups.ToHost()[0];
   EXPECT_TRUE(inserted.handles[0] >= 0 && inserted.handles[3] >= 0);
   EXPECT_TRUE(inserted.handles[1] == -1 && inserted.handles[2] == -1);
@@ -282,7 +284,8 @@ TEST_F(CudaGpuTableTraining, EvictedRowsAreOfTheTablesAlone) {
   const DeviceKeys batch({table.get()}, {{-1, -2, -3}});
   const DeviceArray<int32_t> counts(Array<int32_t>{2, 1, 2});
   const DeviceArray<int64_t> handles(3);
-  const GpuUses uses = {counts.view(), {}, 2};
+  const int64_t step = 2;
+  const GpuUses uses = {counts.view(), {}, {&step, 1}};
   GpuTrainingPlan plan;
   ASSERT_TRUE(IsOk(PlanGpuTraining(gpu, batch.view(), uses, &plan)));
   EXPECT_EQ(plan.insert.num_evicted[0], 2);
@@ -303,7 +306,8 @@ TEST_F(CudaGpuTableTraining, APlanThatFailsChangesNothing) {
     const auto table = MakeGpuTable(counting, Config(2));
     ASSERT_TRUE(IsOk(Train(counting, {table.get()}, {{1, 2, 3}}, {{1, 2, 1}, {}, 4})));
     const DeviceKeys keys({table.get()}, {{1, 2, 5}});
-    const GpuUses uses = {{}, {}, 5};
+    const int64_t step = 5;
+    const GpuUses uses = {{}, {}, {&step, 1}};
     GpuTrainingPlan plan;
     counting.FailAfter(num_allocations);
     const Status status = PlanGpuTraining(counting, keys.view(), uses, &plan);

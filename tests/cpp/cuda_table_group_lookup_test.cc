@@ -93,6 +93,9 @@ std::vector<Shares> SharesOfRows(const KeyColumnCase& column) {
   return rows;
 }
 
+// Each table has a step of its own.
+int64_t StepOf(int64_t step, size_t table) { return step + 100 * static_cast<int64_t>(table); }
+
 // Tables in device memory, and as maps.
 class Tables {
  public:
@@ -107,8 +110,10 @@ class Tables {
   // A lookup, and a step of gradient descent if it inserts.
   void Step(const std::vector<KeyColumnCase>& cases, int64_t step, bool insert, Random* random) {
     const DeviceKeyColumns columns(cases);
+    std::vector<int64_t> steps;
+    for (size_t t = 0; t < tables_.size(); ++t) steps.push_back(StepOf(step, t));
     const GpuTableGroupInput<float> in = {columns.input(num_tables()), AsSpan(tables_), insert,
-                                          step};
+                                          AsSpan(std::as_const(steps))};
     const int64_t num_waits = NumWaits();
     GpuTableGroupPlan plan;
     ASSERT_TRUE(IsOk(PlanTableGroupLookup(gpu_, in, &plan)));
@@ -153,7 +158,7 @@ class Tables {
     const FoundKeys keys = WantedKeys(cases, num_tables());
     for (size_t t = 0; t < models_.size(); ++t) {
       for (size_t i = 0; i < keys.keys[t].size(); ++i) {
-        models_[t].Use(keys.keys[t][i], keys.counts[t][i], step);
+        models_[t].Use(keys.keys[t][i], keys.counts[t][i], StepOf(step, t));
       }
     }
   }

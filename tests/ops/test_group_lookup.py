@@ -42,7 +42,7 @@ def test_a_case_by_hand(kind):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_one_output_is_the_results_side_by_side(kind, seed):
+def test_one_output_is_the_results_side_by_side(kind, device, seed):
     rng = np.random.default_rng(seed)
     tables = group_stages.random_tables(rng)
     columns = [
@@ -50,7 +50,11 @@ def test_one_output_is_the_results_side_by_side(kind, seed):
     ]
     variables = [kind(t) for t in tables]
     [got] = group_stages.lookup(variables, columns, concat=True)
-    assert_same_bits(got, tf.concat(group_stages.lookup(variables, columns), axis=1))
+    want = tf.concat(group_stages.lookup(variables, columns), axis=1)
+    if device == "GPU":  # addresses decide how wide loads are, and so in which order rows are added
+        assert_close(got, want, terms=64)
+    else:
+        assert_same_bits(got, want)
 
 
 @pytest.mark.parametrize("dtype", VALUE_DTYPES, ids=dtype_name)

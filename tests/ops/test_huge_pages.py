@@ -16,7 +16,8 @@ import tensorflow as tf
 import fused_embedding as fe
 from benchmarks.harness.resources import huge_page_bytes
 
-table, slot = (tf.Variable(tf.zeros([1 << 16, 64])) for _ in range(2))  # 16 MB each
+with tf.device("/CPU:0"):
+    table, slot = (tf.Variable(tf.zeros([1 << 16, 64])) for _ in range(2))  # 16 MB each
 before = huge_page_bytes()
 
 def print_moved():

@@ -14,6 +14,8 @@ from keyed_tables import make_table
 from remote_stages import Layout
 from stages import INT64_MAX, INT64_MIN, SHAPE_ERROR
 
+pytestmark = pytest.mark.on_cpu
+
 InvalidArgumentError = tf.errors.InvalidArgumentError
 KINDS = {"tensors": np.asarray, "variables": tf.Variable}
 TABLES = [np.arange(8.0).reshape(4, 2), 10.0 + np.arange(3.0).reshape(3, 1)]

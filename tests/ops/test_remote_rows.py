@@ -12,6 +12,8 @@ from checking import VALUE_DTYPES, assert_same_bits, dtype_name
 from keyed_tables import lists, make_table, metadata, statistic
 from stages import INT64_MAX, INT64_MIN, SHAPE_ERROR
 
+pytestmark = pytest.mark.on_cpu
+
 InvalidArgumentError = tf.errors.InvalidArgumentError
 KINDS = {"tensors": np.asarray, "variables": tf.Variable}
 TABLES = [np.arange(8.0).reshape(4, 2), 10.0 + np.arange(3.0).reshape(3, 1)]

@@ -9,6 +9,8 @@ from checking import VALUE_DTYPES, dtype_name
 from fused_embedding import raw_ops
 from stages import INT64_MAX, INT64_MIN, SHAPE_ERROR
 
+pytestmark = pytest.mark.on_cpu
+
 InvalidArgumentError = tf.errors.InvalidArgumentError
 
 

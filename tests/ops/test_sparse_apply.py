@@ -224,8 +224,9 @@ def reference_step(session, variables, slots, grads, indices, **kwargs):
 @pytest.mark.parametrize("use_locking", [False, True])
 @pytest.mark.parametrize("indices", INDICES.values(), ids=INDICES)
 def test_reference_variables(indices, use_locking):
+    """Steps of reference variables have no kernel for GPUs."""
     value, grad = rows(NUM_ROWS), gradient(indices)
-    with tf.Graph().as_default(), v1.Session() as session:
+    with tf.Graph().as_default(), tf.device("/CPU:0"), v1.Session() as session:
         variables = [v1.Variable(value, use_resource=False), v1.Variable(value, use_resource=False)]
         slots = [v1.Variable(tf.ones_like(value), use_resource=False) for _ in variables]
         both = [tf.constant(indices, tf.int64), tf.constant(indices, tf.int32)]
@@ -236,14 +237,15 @@ def test_reference_variables(indices, use_locking):
             hyperparameters=RULES["adagrad"][1],
             use_locking=use_locking,
         )
-    want, want_slot = tf.Variable(value), tf.Variable(tf.ones_like(value))
-    apply([want], [want_slot], [grad], [indices], "adagrad", RULES["adagrad"][1])
+    with tf.device("/CPU:0"):
+        want, want_slot = tf.Variable(value), tf.Variable(tf.ones_like(value))
+        apply([want], [want_slot], [grad], [indices], "adagrad", RULES["adagrad"][1])
     for one, expected in zip(got, [want, want, want_slot, want_slot], strict=True):
         assert_same_bits(one, expected)
 
 
 def test_reference_variable_that_is_there_twice():
-    with tf.Graph().as_default(), v1.Session() as session:
+    with tf.Graph().as_default(), tf.device("/CPU:0"), v1.Session() as session:
         variable, grad = v1.Variable(rows(NUM_ROWS), use_resource=False), gradient([1])
         with pytest.raises(InvalidArgumentError, match="there twice"):
             reference_step(session, [variable] * 2, [], [grad] * 2, [[1], [1]])

@@ -10,6 +10,8 @@ from checking import assert_close, assert_same_bits
 from group_stages import Column
 from oracle.small_rows import rounded_rows, stored_row
 
+pytestmark = pytest.mark.on_cpu
+
 FORMATS = ("int8", "int4", "bfloat16")
 ROWS = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
 

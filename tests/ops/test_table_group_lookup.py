@@ -11,6 +11,8 @@ from group_stages import Column
 from keyed_tables import lists, make_table, metadata, statistic
 from stages import SHAPE_ERROR
 
+pytestmark = pytest.mark.on_cpu
+
 InvalidArgumentError = tf.errors.InvalidArgumentError
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 

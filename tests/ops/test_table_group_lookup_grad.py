@@ -10,6 +10,8 @@ from checking import VALUE_DTYPES, assert_close, assert_rounded_once, dtype_name
 from group_stages import Column
 from stages import SHAPE_ERROR
 
+pytestmark = pytest.mark.on_cpu
+
 InvalidArgumentError = tf.errors.InvalidArgumentError
 
 

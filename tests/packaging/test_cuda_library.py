@@ -3,6 +3,8 @@
 import json
 import pathlib
 import re
+import subprocess
+import sys
 
 import pytest
 import tensorflow as tf
@@ -110,11 +112,26 @@ def test_knows_which_gpus_its_code_runs_on(architectures, runs_on):
 
 
 @pytest.fixture
-def machine(monkeypatch, tmp_path):
+def seen():
+    """Has an item for each time that TensorFlow was asked for its GPUs, which initialises CUDA."""
+    return []
+
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path, seen):
     """Pretends that there is a TensorFlow, a driver, a GPU and a library; returns what happened."""
 
-    def pretend(*, is_cuda_build=True, driver=13000, capability=(9, 0), is_built=True, fails=False):
+    def pretend(
+        *,
+        is_cuda_build=True,
+        driver=13000,
+        capability=(9, 0),
+        of_machine=None,
+        is_built=True,
+        fails=False,
+    ):
         loaded, warnings = [], []
+        seen.clear()
 
         def load(path):
             if fails:
@@ -126,7 +143,8 @@ def machine(monkeypatch, tmp_path):
         )
         monkeypatch.setattr(tf, "load_op_library", load)
         monkeypatch.setattr(cuda, "_driver_version", lambda: driver)
-        monkeypatch.setattr(cuda, "_compute_capabilities", lambda: [capability])
+        monkeypatch.setattr(cuda, "_compute_capabilities", lambda: seen.append(1) or [capability])
+        monkeypatch.setattr(cuda, "_capabilities_of_machine", lambda: of_machine)
         monkeypatch.setattr(
             cuda.logging, "warning", lambda *args: warnings.append(args[0] % args[1:])
         )
@@ -146,6 +164,42 @@ def test_loads_where_it_can(machine, changed):
     loaded, warnings = machine(**changed)
     assert [pathlib.Path(path).name for path in loaded] == ["_ops_cuda.so"]
     assert not warnings
+
+
+@pytest.mark.parametrize(
+    ("of_machine", "is_initialised"),
+    [(None, True), ([], False), ([(8, 0), (9, 0)], False), ([(9, 0), (7, 5)], True)],
+)
+def test_cuda_is_initialised_only_to_tell_gpus_apart(machine, seen, of_machine, is_initialised):
+    loaded, warnings = machine(of_machine=of_machine)
+    assert len(loaded) == 1
+    assert not warnings
+    assert bool(seen) == is_initialised
+
+
+FORKS = """
+import os, sys
+import fused_embedding as fe
+import tensorflow as tf
+
+pid = os.fork()
+if pid == 0:
+    with tf.device("/GPU:0"):
+        table = tf.Variable([[1.0], [2.0]])
+        rows = fe.nn.group_embedding_lookup_sparse([table], [tf.sparse.from_dense([[1]])], ["sum"])
+    os._exit(0 if rows[0].numpy().tolist() == [[2.0]] else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+@pytest.mark.gpu
+def test_a_process_that_imported_the_package_can_fork_one_that_uses_a_gpu():
+    subprocess.run([sys.executable, "-c", FORKS], check=True)
+
+
+@pytest.mark.gpu
+def test_nvml_knows_the_gpus_that_tensorflow_sees():
+    assert set(cuda._compute_capabilities()) <= set(cuda._capabilities_of_machine())
 
 
 @pytest.mark.parametrize("changed", [{"is_cuda_build": False}, {"is_built": False, "driver": None}])

@@ -89,9 +89,11 @@ def test_a_step_of_all_lookups():
     ("make_saver", "ops"),
     [
         (lambda: tf1.train.Saver(), ("Export", "Import")),
+        (lambda: tf1.train.Saver(sharded=True), ("Export", "Import")),
         (lambda: fe.train.Saver(incremental=True), ("Save", "Restore")),
+        (lambda: fe.train.Saver(sharded=True), ("Save", "Restore")),
     ],
-    ids=["stock", "incremental"],
+    ids=["stock", "stock-sharded", "incremental", "sharded"],
 )
 def test_savers(make_saver, ops):
     tf1.train.get_or_create_global_step()

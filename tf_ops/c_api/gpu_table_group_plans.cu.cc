@@ -36,11 +36,11 @@ Status MakeTable(const GpuExec& gpu, const GroupColumn<T>& column,
   FE_RETURN_IF_ERROR(Upload<int64_t>(gpu, AsSpan(rows), &keys));
   FE_RETURN_IF_ERROR(handles.Allocate(gpu, keys.size()));
   GpuTable* const tables[] = {table->get()};
-  const int64_t end = keys.size();
+  const int64_t end = keys.size(), step = 0;
   const GpuTableKeys in = {{tables, 1}, {&end, 1}, keys.span()};
   GpuInsertPlan plan;
   FE_RETURN_IF_ERROR(PlanGpuInsert(gpu, in, &plan));
-  return RunGpuFindOrInsert(gpu, in, {}, plan, {}, {handles.span()});
+  return RunGpuFindOrInsert(gpu, in, {{}, {}, {&step, 1}}, plan, {}, {handles.span()});
 }
 
 // A lookup that inserts nothing: keys, rows and combined rows.

@@ -99,7 +99,7 @@ Status PlanTableFindOrInsert(const FeMachine& machine, const FeTableKeys& in, Fe
   FE_RETURN_IF_ERROR(PlanGpuInsert(*keys.gpu, keys.view(), plan.get()));
   planned->run = [keys, plan](const FeArray* outputs) {
     return WithOutput(keys, outputs[0], [&](const GpuLookupOutput& out) {
-      const GpuUses uses = {{}, {}, keys.step};
+      const GpuUses uses = {{}, {}, {&keys.step, 1}};
       return RunGpuFindOrInsert(*keys.gpu, keys.view(), uses, *plan, {}, out);
     });
   };

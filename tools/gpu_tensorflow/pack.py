@@ -64,6 +64,7 @@ PACKAGES = [
     "iniconfig",
     "hypothesis",
     "_hypothesis_pytestplugin.py",
+    "_hypothesis_globals.py",
     "sortedcontainers",
     "attr",
     "attrs",

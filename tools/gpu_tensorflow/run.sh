@@ -30,18 +30,22 @@ if ! timeout 60 "$python" $tf/first.py >"$out/first.log" 2>&1; then
 fi
 cat "$out/first.log"
 
-# Each group beside the others: tests take little of a GPU.
+# Each group beside the others: tests take little of a GPU. A group that is not done in time ends as
+# by Ctrl-C, so that its log has the failures until then.
 tests() {
-    timeout 150 "$python" -m pytest -q -p no:cacheprovider --basetemp=$tf/tests_"$1" -n "$2" \
-        --max-worker-restart=2 $3 >"$out/$1.log" 2>&1 &
+    timeout -s INT -k 15 "${SECONDS_OF_TESTS:-240}" "$python" -m pytest -q -p no:cacheprovider \
+        --grids=values --basetemp=$tf/tests_"$1" -n "$2" --max-worker-restart=2 $3 \
+        >"$out/$1.log" 2>&1 &
 }
-tests ops 6 tests/ops
-tests lookup 4 "tests/lookup tests/packaging/test_cuda_library.py"
-tests columns 3 "tests/columns tests/acceleration"
-tests train 3 "tests/train tests/fuzz tests/variable/test_gpu_tables.py tests/checkpoint/test_gpu_checkpoints.py tests/table/test_gpu_model.py"
+hbm="tests/variable/test_gpu_tables.py tests/checkpoint/test_gpu_checkpoints.py tests/table/test_gpu_model.py"
+tests ops 4 "tests/ops tests/packaging/test_cuda_library.py tests/packaging/test_hbm_placement.py"
+tests lookup 3 tests/lookup
+tests columns 4 "tests/columns tests/acceleration"
+tests train 4 "tests/train tests/fuzz $hbm"
+tests serving 3 tests/serving
 wait
-for group in ops lookup columns train; do
+for group in ops lookup columns train serving; do
     echo "$group: $(grep -E '[0-9]+ (passed|failed|errors?)' "$out/$group.log" | tail -n 1)"
-    grep -E '^(FAILED|ERROR)' "$out/$group.log" | head -n 20
+    grep -E '^(FAILED|ERROR)' "$out/$group.log" | cut -c1-110 | head -n 40
 done
 timeout 120 "$python" -m benchmarks.gpu.tensorflow_steps --output="$out" --commit="$commit"

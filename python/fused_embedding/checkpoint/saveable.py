@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from fused_embedding.checkpoint import first_content
+from fused_embedding.ops.placement import on_cpu
 from fused_embedding.ops.tf_private import SaveableObject, SaveSpec
 from fused_embedding.variable import readiness
 from fused_embedding.variable.content import (
@@ -63,4 +64,5 @@ class EmbeddingVariableSaveable(SaveableObject):
         operation = first_content.instead_of_restoring(self.parts)
         if operation is not None:
             return operation
-        return import_whole(self.parts, dict(zip(CONTENT_NAMES, restored_tensors, strict=True)))
+        with on_cpu():  # but for what is beside the tables
+            return import_whole(self.parts, dict(zip(CONTENT_NAMES, restored_tensors, strict=True)))

@@ -10,6 +10,7 @@ from fused_embedding.checkpoint import first_content, side_files, unfinished
 from fused_embedding.checkpoint.saveable import EmbeddingVariableSaveable
 from fused_embedding.checkpoint.series import Series
 from fused_embedding.checkpoint.side_files import Continued, Drawn
+from fused_embedding.ops.placement import on_cpu
 from fused_embedding.ops.tf_private import (
     BulkSaverBuilder,
     SaveableObject,
@@ -42,7 +43,8 @@ class _StreamedSaveable(SaveableObject):
         operation = first_content.instead_of_restoring(self._parts)
         if operation is not None:
             return operation
-        return tf.group(side_files.restore(self._parts, self.checkpoint, restored_tensors[0]))
+        with on_cpu():  # but for what is beside the tables
+            return tf.group(side_files.restore(self._parts, self.checkpoint, restored_tensors[0]))
 
 
 class _StreamingBuilder(BulkSaverBuilder):

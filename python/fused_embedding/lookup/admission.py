@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from fused_embedding.ops import raw_ops
-from fused_embedding.ops.placement import beside_hash_tables
+from fused_embedding.ops.placement import on_cpu
 from fused_embedding.ops.tf_private import colocate_with
 from fused_embedding.variable.embedding_variable import EmbeddingVariable
 from fused_embedding.variable.reads import global_step_value
@@ -76,7 +76,7 @@ def _partitioned(column: Arrivals) -> list[tuple[EmbeddingVariable, tf.Tensor]]:
     """Each partition of a column's table, with the keys of the others replaced by -1."""
     if isinstance(column.table, EmbeddingVariable):
         return [(column.table, column.keys)]
-    with beside_hash_tables():
+    with on_cpu():
         part_of_key, _ = column.table.divide(column.keys)
         nowhere = tf.constant(-1, tf.int64)
         return [

@@ -31,7 +31,7 @@ from fused_embedding.lookup.tables import (
     Shard,
     as_shards,
 )
-from fused_embedding.ops.placement import beside_hash_tables
+from fused_embedding.ops.placement import on_cpu
 from fused_embedding.variable.adaptive import AdaptiveEmbeddingVariable
 from fused_embedding.variable.composed import ComposedTable
 from fused_embedding.variable.dynamic_dimension import NEVER, DynamicEmbeddingVariable
@@ -127,7 +127,7 @@ def _terms(columns: Sequence[Column], run: Run) -> list[Terms]:
         members = [i for i, c in enumerate(columns) if isinstance(_table(c), kind)]
         if not members:
             continue
-        with beside_hash_tables():
+        with on_cpu():
             of_kind = terms_of([columns[i] for i in members])
         for i, of_column in zip(members, of_kind, strict=True):
             terms[i] = of_column

@@ -24,7 +24,7 @@ from fused_embedding.lookup.stock_lookup import is_stock
 from fused_embedding.lookup.tables import AnyShard, EmbeddingVariableShard
 from fused_embedding.ops import raw_ops
 from fused_embedding.ops.control_flow import branch_gradients
-from fused_embedding.ops.placement import beside_hash_tables, is_on_gpu
+from fused_embedding.ops.placement import is_on_gpu, on_cpu
 from fused_embedding.ops.tf_private import colocate_with
 from fused_embedding.variable.reads import global_step_value
 
@@ -146,7 +146,7 @@ def lookup_remote(
     attributes = layout.attributes()
     arguments = group_arguments(columns, 1 if side_by_side else len(columns))
     dtype = columns[0].shards[0].dtype
-    with beside_hash_tables():
+    with on_cpu():
         asked = raw_ops.FusedEmbeddingRemoteKeys(
             step=global_step_value() if is_keyed else tf.constant(-1, tf.int64),
             dtype=dtype,
@@ -162,7 +162,7 @@ def lookup_remote(
         for server, message in enumerate(asked.messages)
     ]
     arguments |= {"sp_values": asked.positions}
-    with beside_hash_tables():
+    with on_cpu():
         return raw_ops.FusedEmbeddingRemoteLookup(
             rows=rows,
             part_sizes=asked.part_sizes,

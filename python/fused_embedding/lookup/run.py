@@ -27,7 +27,7 @@ from fused_embedding.lookup.remote import can_send, lookup_remote, remote_key
 from fused_embedding.lookup.stock_lookup import is_stock, lookup_stock
 from fused_embedding.lookup.tables import AnyShard, ComposedShard, EmbeddingVariableShard
 from fused_embedding.ops.path_notes import noted
-from fused_embedding.ops.placement import beside_hash_tables
+from fused_embedding.ops.placement import on_cpu
 
 
 def lookup_v3(shards: list[AnyShard], ids: SparseIds, options: LookupOptions) -> tf.Tensor:
@@ -108,7 +108,7 @@ def run_lookup(
     if not isinstance(shards[0], EmbeddingVariableShard):
         return restore_rank(LOOKUPS[version](shards, ids, options), shards, ids)
     options = _of_embedding_variable(options, shards[0])
-    with beside_hash_tables():
+    with on_cpu():
         combined = LOOKUPS[version](shards, ids, options)
     return restore_rank(combined, shards, ids)
 

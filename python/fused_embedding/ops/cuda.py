@@ -30,6 +30,36 @@ def _compute_capabilities() -> list[tuple[int, int]]:
     return [found["compute_capability"] for found in details if "compute_capability" in found]
 
 
+def _capabilities_of_machine() -> list[tuple[int, int]] | None:
+    """Those of all GPUs, whether TensorFlow sees them or not; None: NVML is not there.
+
+    NVML leaves CUDA uninitialised. A process that has initialised CUDA cannot fork others that use
+    it, and importing a package must not be what does it.
+    """
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return None
+    count, major, minor = ctypes.c_uint(), ctypes.c_int(), ctypes.c_int()
+    found = []
+    if nvml.nvmlInit_v2() != 0:
+        return None
+    try:
+        if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
+            return None
+        for i in range(count.value):
+            gpu = ctypes.c_void_p()
+            if nvml.nvmlDeviceGetHandleByIndex_v2(i, ctypes.byref(gpu)) != 0:
+                return None
+            numbers = ctypes.byref(major), ctypes.byref(minor)
+            if nvml.nvmlDeviceGetCudaComputeCapability(gpu, *numbers) != 0:
+                return None
+            found.append((major.value, minor.value))
+    finally:
+        nvml.nvmlShutdown()
+    return found
+
+
 def _has_code_for(capability: tuple[int, int], architectures: Iterable[str]) -> bool:
     """Whether code for `architectures` runs: machine code within a major version, PTX above it."""
     for architecture in architectures:
@@ -55,6 +85,9 @@ def _obstacle(library: pathlib.Path, driver_version: int | None) -> str | None:
             f"built with CUDA {built['cuda_version']}; update the driver, or build with an older "
             "CUDA"
         )
+    of_machine = _capabilities_of_machine()
+    if of_machine is not None and all(_has_code_for(c, built["architectures"]) for c in of_machine):
+        return None
     for capability in _compute_capabilities():
         if not _has_code_for(capability, built["architectures"]):
             found = "{}.{}".format(*capability)

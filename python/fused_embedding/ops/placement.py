@@ -48,11 +48,12 @@ def _device_of_variable(name: str) -> str:
         return handle.device
 
 
-def beside_hash_tables() -> contextlib.AbstractContextManager[None]:
-    """Puts what is built inside on the CPU of this task: stages of lookups of EmbeddingVariables.
+def on_cpu() -> contextlib.AbstractContextManager[None]:
+    """Puts what is built inside on the CPU of its task.
 
-    Those tables are on CPUs. Some stages have kernels for GPUs, where TensorFlow would place them
-    first: keys and rows would go there and back, with a wait for each.
+    Stages of lookups in tables on CPUs: some have kernels for GPUs, where TensorFlow would place
+    them first, and keys and rows would go there and back, with a wait for each. And strings, which
+    no GPU has.
     """
     return tf.device("/device:CPU:0")
 

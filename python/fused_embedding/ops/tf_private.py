@@ -16,15 +16,14 @@ things, and `MultiDeviceSaver` what calls it. `BulkSaverBuilder` makes the ops o
 tf.experimental.dispatch_for_api take a class that is no CompositeTensor.
 `create_handle_data` and `set_handle_data` say what gradients of a handle look like.
 `function_def_to_graph` is the body of a function as a graph, and `eager_mode` lets a TF1 program,
-which may have switched eager execution off, write a SavedModel. `cond_of_calls` and `set_bool_attr`
-set attrs of ops that no public function sets. `checkpoint_utils` and `warm_starting_util` are where
+which may have switched eager execution off, write a SavedModel. `set_bool_attr` sets attrs of ops
+that no public function sets. `checkpoint_utils` and `warm_starting_util` are where
 stock's warm starts find the variables that they initialize. `WhileBodyGradGraph` is the gradient of
 a body of tf.while_loop. `parsing_config` and `parsing_ops` make the arguments of an op of features,
 and results of its outputs. `data_service_ops` has what gives a dataset to a tf.data service, and
 `VariantDataset` is a dataset made of a tensor. Same signatures in TensorFlow 2.15 to 2.21.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -71,7 +70,6 @@ __all__ = [
     "WhileBodyGradGraph",
     "checkpoint_utils",
     "colocate_with",
-    "cond_of_calls",
     "cond_v2",
     "control_flow_context",
     "could_possibly_record",
@@ -107,20 +105,3 @@ def control_flow_context() -> Any:
 def set_bool_attr(op: tf.Operation, name: str, value: bool) -> None:
     """Sets an attr of an op of a graph after it was made: where it is placed is known then."""
     op._set_attr(name, AttrValue(b=value))
-
-
-def cond_of_calls(
-    pred: tf.Tensor,
-    true_fn: Callable[[], list[tf.Tensor]],
-    false_fn: Callable[[], list[tf.Tensor]],
-) -> list[tf.Tensor]:
-    """tf.cond in a function, whose branches are called.
-
-    TensorFlow puts both branches into the graph instead: the executor then goes through all ops of
-    the one that is not taken, which takes longer than a call where they are many. There is no
-    public argument for it.
-    """
-    results = tf.cond(pred, true_fn, false_fn)
-    conditional = results[0].op.inputs[0].op  # behind an Identity
-    set_bool_attr(conditional, "_lower_using_switch_merge", False)
-    return results

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from fused_embedding.ops.tf_private import cond_of_calls, create_handle_data, set_handle_data
+from fused_embedding.ops.tf_private import create_handle_data, set_handle_data
 from fused_embedding.serving.applied_deltas import (
     AppliedDeltas,
     Delta,
@@ -102,7 +102,7 @@ class Generations(AppliedDeltas):
 
         def attempt(_: tf.Tensor, *__: tf.Tensor) -> list[tf.Tensor]:
             generation = self.current.read_value()
-            results = cond_of_calls(
+            results = _cond_of_calls(
                 is_odd(generation), lambda: compute(True), lambda: compute(False)
             )
             with tf.control_dependencies(results):
@@ -167,6 +167,25 @@ class Generations(AppliedDeltas):
         return tf.cond(
             is_odd(generation), lambda: assign(self._dense), lambda: assign(self.odd_dense)
         )
+
+
+def _cond_of_calls(
+    pred: tf.Tensor,
+    true_fn: Callable[[], list[tf.Tensor]],
+    false_fn: Callable[[], list[tf.Tensor]],
+) -> list[tf.Tensor]:
+    """tf.cond in a function, whose branches are called.
+
+    TensorFlow puts both branches into the graph instead: the executor then goes through all ops of
+    the one that is not taken, which takes longer than a call where they are many. An `If` that is
+    not taken apart would not do: TensorFlow wants all resources that it gets on one device.
+    """
+    attributes = {"_noinline": True}
+    called = [
+        tf.function(branch, autograph=False, experimental_attributes=attributes)
+        for branch in (true_fn, false_fn)
+    ]
+    return tf.cond(pred, *called)
 
 
 def _sizes(tensor: tf.Tensor) -> list[int | None]:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from fused_embedding.ops import raw_ops
-from fused_embedding.ops.placement import beside_hash_tables
+from fused_embedding.ops.placement import on_cpu
 from fused_embedding.ops.tf_private import colocate_with
 from fused_embedding.train.collected import apply_in_turns
 
@@ -25,7 +25,7 @@ def sum_duplicates(grad: tf.IndexedSlices) -> tuple[tf.Tensor, tf.Tensor]:
     Returns:
         `[m]` int64 distinct keys in order of first occurrence, `[m, dim]` sums of their rows.
     """
-    with beside_hash_tables():
+    with on_cpu():
         keys, key_idxs, counts = raw_ops.UniqueWithCountsV3(input=tf.cast(grad.indices, tf.int64))
         dtype = grad.values.dtype
         # 16-bit rows are summed in float32.

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 import tensorflow as tf
 
 from fused_embedding.ops import raw_ops
-from fused_embedding.ops.placement import beside_hash_tables
+from fused_embedding.ops.placement import on_cpu
 from fused_embedding.ops.tf_private import Trackable, register_serializable
 from fused_embedding.variable import saved_model
 from fused_embedding.variable.embedding_variable import (
@@ -135,7 +135,7 @@ class PartitionedEmbeddingVariable(tf.Module):
                 self._parts, keys_of_parts, positions, strict=True
             )
         ]
-        with beside_hash_tables():
+        with on_cpu():
             return tf.dynamic_stitch(positions, rows)
 
     @property
@@ -245,7 +245,7 @@ class PartitionedEmbeddingVariable(tf.Module):
 
     def _partition(self, keys: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """The positions in `keys` of each partition's keys, and these keys."""
-        with beside_hash_tables():
+        with on_cpu():
             part_of_key, keys_of_parts = self.divide(keys)
             positions = tf.dynamic_partition(tf.range(tf.size(keys)), part_of_key, len(self))
             return positions, keys_of_parts

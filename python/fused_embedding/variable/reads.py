@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 import tensorflow as tf
 
 from fused_embedding.ops import raw_ops
-from fused_embedding.ops.placement import beside_hash_tables
+from fused_embedding.ops.placement import on_cpu
 
 # Where a graph keeps its read of the global step: a dictionary of ours would keep graphs alive.
 _STEP_ATTRIBUTE = "_fused_embedding_global_step"
@@ -47,7 +47,7 @@ def read_keys(
     """
     indices = tf.convert_to_tensor(indices)
     keys = tf.reshape(tf.cast(indices, tf.int64), [-1])
-    with beside_hash_tables():
+    with on_cpu():
         unique = raw_ops.UniqueWithCountsV3(input=keys)
     rows = tf.gather(look_up(unique.unique_keys, unique.unique_counts), unique.unique_idxs)
     result = tf.reshape(rows, tf.concat([tf.shape(indices), [dim]], axis=0), name=name)

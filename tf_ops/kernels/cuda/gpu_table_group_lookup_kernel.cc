@@ -49,14 +49,16 @@ class GpuTableGroupLookupOp final : public tensorflow::OpKernel {
     std::vector<Span<int32_t>> positions;
     OP_REQUIRES_OK(ctx, AllocatePositions(ctx, tables, group, &positions));
 
+    const std::vector<const GpuTableResource*> resources = tables.resources();
+    std::vector<int64_t> steps;
+    for (const GpuTableResource* table : resources) steps.push_back(table->StepOr(step));
     GpuTableGroupInput<V> in;
     in.keys = {group.span(), AsSpan(attrs_.table_of_column), AsSpan(std::as_const(positions)),
                static_cast<int64_t>(tables.size())};
     in.tables = tables.tables();
     in.insert = insert_;
-    in.step = tables[0].StepOr(step);
+    in.steps = AsSpan(steps);
     GpuTableGroupPlan plan;
-    const std::vector<const GpuTableResource*> resources = tables.resources();
     FE_REQUIRES_OK(ctx, InTables(AsSpan(resources), PlanTableGroupLookup(gpu.exec(), in, &plan)));
     FE_REQUIRES_OK(ctx, CheckNoneRefused(plan.training.insert.num_refused));
 

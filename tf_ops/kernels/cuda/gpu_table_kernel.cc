@@ -103,7 +103,8 @@ class GpuLookupOp : public GpuTableOp {
     FE_REQUIRES_OK(ctx, CheckValueType("dtype", dtype_, resource.layout().value_type));
     const KeysOfOne keys(resource, ctx->input(1));
     const GpuTableKeys in = keys.view();
-    const GpuUses uses = {InputSpan<int32_t>(ctx->input(2)), {}, resource.StepOr(step)};
+    const int64_t version = resource.StepOr(step);
+    const GpuUses uses = {InputSpan<int32_t>(ctx->input(2)), {}, {&version, 1}};
     const GpuTableResource* const table = &resource;
     GpuTrainingPlan plan;
     if (insert_) {

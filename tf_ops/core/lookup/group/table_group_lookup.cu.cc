@@ -47,7 +47,7 @@ GpuTableKeys KeysOf(Span<GpuTable* const> tables, const GpuTableGroupPlan& plan)
 
 template <typename T>
 GpuUses UsesOf(const GpuTableGroupInput<T>& in, const GpuTableGroupPlan& plan) {
-  return {{plan.keys.counts.data(), plan.num_keys()}, {}, in.step};
+  return {{plan.keys.counts.data(), plan.num_keys()}, {}, in.steps};
 }
 
 }  // namespace

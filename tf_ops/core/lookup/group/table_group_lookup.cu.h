@@ -20,7 +20,7 @@ struct GpuTableGroupInput {
   GroupKeysInput<T> keys;        // its arrays are in device memory
   Span<GpuTable* const> tables;  // [num_tables] distinct
   bool insert = false;           // count keys and insert what is admitted, or change nothing
-  int64_t step = 0;              // version of the rows, where `insert`
+  Span<const int64_t> steps;     // [num_tables] version of each one's rows, where `insert`
 };
 
 struct GpuTableGroupPlan {

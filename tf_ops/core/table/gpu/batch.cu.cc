@@ -83,10 +83,14 @@ Status CheckGpuLookupOutput(const GpuTableKeys& in, const GpuLookupOutput& out) 
   return Status();
 }
 
-Status CheckGpuCounts(const GpuTableKeys& in, const GpuUses& uses) {
-  if (uses.counts.empty() || uses.counts.size == in.keys.size) return Status();
-  return InvalidArgument("counts must have one number for each of ", in.keys.size, " keys, got ",
-                         uses.counts.size);
+Status CheckGpuUses(const GpuTableKeys& in, const GpuUses& uses) {
+  if (!uses.counts.empty() && uses.counts.size != in.keys.size) {
+    return InvalidArgument("counts must have one number for each of ", in.keys.size, " keys, got ",
+                           uses.counts.size);
+  }
+  if (uses.steps.size == in.tables.size) return Status();
+  return InvalidArgument("steps must have one number for each of ", in.tables.size, " tables, got ",
+                         uses.steps.size);
 }
 
 void ChangeTables(const GpuTableKeys& in) {

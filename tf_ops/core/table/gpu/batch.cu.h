@@ -18,6 +18,7 @@ struct TableOfBatch {
   GpuTableView view;
   char* values = nullptr;         // [end - begin, dim]
   const char* content = nullptr;  // [end - begin, row_bytes]
+  uint32_t version = 0;           // of rows that a training lookup reads
   GpuRows evicted = {};           // [max_evicted]
   int64_t max_evicted = 0;
 };
@@ -68,7 +69,7 @@ __device__ void ForEachBucket(const SortedBatch& sorted, const Body& body) {
 // InvalidArgument for tables and sizes that make no sense.
 Status CheckGpuTableKeys(const GpuTableKeys& in);
 Status CheckGpuLookupOutput(const GpuTableKeys& in, const GpuLookupOutput& out);
-Status CheckGpuCounts(const GpuTableKeys& in, const GpuUses& uses);
+Status CheckGpuUses(const GpuTableKeys& in, const GpuUses& uses);
 // insert.cu.cc: FailedPrecondition for a plan of other keys, or of tables that have changed.
 Status CheckGpuInsertPlan(const GpuTableKeys& in, const GpuInsertPlan& plan);
 

@@ -167,7 +167,7 @@ Status PlanGpuInsert(const GpuExec& exec, const GpuTableKeys& in, GpuInsertPlan*
 struct GpuUses {
   Span<const int32_t> counts;        // [n] occurrences of each; empty: one each
   Span<const uint64_t> scores = {};  // [n] GpuEviction::kGiven
-  int64_t step = 0;                  // version of the rows
+  Span<const int64_t> steps;         // [t] on the host: version of the rows of each table
 };
 
 // Where evicted rows are copied, those of a table in the order of its keys.

@@ -149,16 +149,16 @@ Status RowsDoNotFit(const GpuTable& table, int64_t t, int64_t num_over) {
 
 // What a batch does to the entries of its keys.
 struct EntryUpdate {
-  const int32_t* counts;  // or null: one each
-  uint32_t step;
+  const int32_t* counts;        // or null: one each
   const uint64_t* scores;       // kGiven
   const uint32_t* frequencies;  // null: a training lookup; else the content's, with `versions`
   const uint32_t* versions;
 
   __device__ bool is_content() const { return frequencies != nullptr; }
 
-  __device__ void Apply(GpuEviction eviction, int64_t position, Bucket* bucket, int entry) const {
-    uint32_t frequency = 0, version = step;
+  __device__ void Apply(const TableOfBatch& table, int64_t position, Bucket* bucket,
+                        int entry) const {
+    uint32_t frequency = 0, version = table.version;
     if (is_content()) {
       frequency = frequencies[position];
       version = versions[position];
@@ -170,7 +170,7 @@ struct EntryUpdate {
     }
     bucket->frequencies[entry] = frequency;
     bucket->versions[entry] = version;
-    bucket->scores[entry] = Score(eviction, position, frequency, version);
+    bucket->scores[entry] = Score(table.view.eviction, position, frequency, version);
   }
 
  private:
@@ -201,6 +201,7 @@ __device__ void KeepEvicted(const Bucket& bucket, int entry, int64_t position,
 // The keys of one bucket.
 struct BucketKeys {
   const Lanes& lanes;
+  const TableOfBatch& table;
   const GpuTableView& view;
   const Batch& batch;
   uint32_t number;
@@ -212,6 +213,7 @@ struct BucketKeys {
   __device__ BucketKeys(const Lanes& lanes, const TableOfBatch& table, const Batch& batch,
                         uint32_t number, const EntryUpdate& update, const Assigned& assigned)
       : lanes(lanes),
+        table(table),
         view(table.view),
         batch(batch),
         number(number),
@@ -227,7 +229,7 @@ struct BucketKeys {
     // Content is handled from the last key to the first: of a key that occurs twice, the last
     // holds.
     const bool is_old_content = update.is_content() && is_repeated;
-    if (!is_old_content) update.Apply(view.eviction, position, bucket, entry);
+    if (!is_old_content) update.Apply(table, position, bucket, entry);
     assigned.handles[position] = HandleOf(number, entry);
     assigned.is_written[position] = update.is_content() ? !is_repeated : is_new;
   }
@@ -408,12 +410,15 @@ Status RunGpuFindOrInsert(const GpuExec& exec, const GpuTableKeys& in, const Gpu
   FE_RETURN_IF_ERROR(CheckGpuInsertPlan(in, plan));
   FE_RETURN_IF_ERROR(CheckGivenScores(in, uses.scores));
   FE_RETURN_IF_ERROR(CheckEvicted(in, evicted));
-  FE_RETURN_IF_ERROR(CheckGpuCounts(in, uses));
+  FE_RETURN_IF_ERROR(CheckGpuUses(in, uses));
+  std::vector<TableOfBatch> tables = TablesOfRun(in, plan, evicted, out.values);
+  for (size_t t = 0; t < tables.size(); ++t) {
+    tables[t].version = SaturatedVersion(uses.steps[static_cast<int64_t>(t)]);
+  }
   UploadedBatch uploaded;
-  FE_RETURN_IF_ERROR(uploaded.Upload(exec, TablesOfRun(in, plan, evicted, out.values), in));
+  FE_RETURN_IF_ERROR(uploaded.Upload(exec, tables, in));
   ChangeTables(in);
-  const EntryUpdate update = {uses.counts.data, SaturatedVersion(uses.step), uses.scores.data,
-                              nullptr, nullptr};
+  const EntryUpdate update = {uses.counts.data, uses.scores.data, nullptr, nullptr};
   FE_RETURN_IF_ERROR(RunInsert(exec, uploaded.batch(), update, plan, evicted, out.handles.data));
   if (out.values.empty()) return Status();
   return ReadValues(exec, uploaded.batch(), out.handles.data, /*is_insert=*/true);
@@ -443,7 +448,7 @@ Status RunGpuUpsert(const GpuExec& exec, const GpuTableKeys& in, const GpuConten
   FE_RETURN_IF_ERROR(uploaded.Upload(exec, tables, in));
   FE_RETURN_IF_ERROR(handles.Allocate(exec, in.keys.size));
   ChangeTables(in);
-  const EntryUpdate update = {nullptr, 0, content.scores.data, content.frequencies.data,
+  const EntryUpdate update = {nullptr, content.scores.data, content.frequencies.data,
                               content.versions.data};
   FE_RETURN_IF_ERROR(RunInsert(exec, uploaded.batch(), update, plan, evicted, handles.data()));
   return EraseCounts(exec, in);

@@ -94,9 +94,11 @@ Status JoinKeys(const GpuExec& exec, const GpuTableKeys& in, const GpuUses& uses
   const int64_t n = in.keys.size, num_all = EndOf(counted, n);
   plan->tables.assign(in.tables.begin(), in.tables.end());
   plan->ends.assign(in.ends.begin(), in.ends.end());
+  plan->steps.assign(uses.steps.begin(), uses.steps.end());
   for (const CountedKeys& keys : counted) {
     plan->tables.push_back(in.tables[keys.table]->counts());
     plan->ends.push_back(keys.first + keys.end - keys.begin);
+    plan->steps.push_back(uses.steps[keys.table]);
   }
   FE_RETURN_IF_ERROR(plan->keys.Allocate(exec, num_all));
   FE_RETURN_IF_ERROR(plan->is_used.Allocate(exec, num_all));
@@ -145,7 +147,7 @@ Status PlanGpuTraining(const GpuExec& exec, const GpuTableKeys& in, const GpuUse
                        GpuTrainingPlan* plan) {
   *plan = {};
   FE_RETURN_IF_ERROR(CheckGpuTableKeys(in));
-  FE_RETURN_IF_ERROR(CheckGpuCounts(in, uses));
+  FE_RETURN_IF_ERROR(CheckGpuUses(in, uses));
   const std::vector<CountedKeys> counted = FindCountedKeys(in, in.keys.size);
   if (counted.empty()) return PlanGpuInsert(exec, in, &plan->insert);
   FE_RETURN_IF_ERROR(JoinKeys(exec, in, uses, counted, plan));
@@ -174,7 +176,7 @@ Status RunGpuTraining(const GpuExec& exec, const GpuTableKeys& in, const GpuUses
   EvictedOfTables evicted_of_tables;
   FE_RETURN_IF_ERROR(handles.Allocate(exec, plan.keys.size()));
   FE_RETURN_IF_ERROR(evicted_of_tables.Init(exec, evicted, plan.tables.size()));
-  const GpuUses joined = {plan.counts.span(), {}, uses.step};
+  const GpuUses joined = {plan.counts.span(), {}, AsSpan(plan.steps)};
   FE_RETURN_IF_ERROR(RunGpuFindOrInsert(exec, KeysOf(plan), joined, plan.insert,
                                         evicted_of_tables.out(), {handles.span()}));
   FE_RETURN_IF_ERROR(evicted_of_tables.CopyTo(exec, evicted));

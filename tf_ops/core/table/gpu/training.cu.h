@@ -17,7 +17,7 @@ struct GpuTrainingPlan {
   GpuInsertPlan insert;
   // Empty where no table counts:
   std::vector<GpuTable*> tables;
-  std::vector<int64_t> ends;
+  std::vector<int64_t> ends, steps;
   DeviceBuffer<int64_t> keys;
   DeviceBuffer<bool> is_used;
   DeviceBuffer<int32_t> counts;  // what each key adds to a frequency
