@@ -84,8 +84,8 @@ TEST_F(CudaGpuTableFaults, RefusesRunsThatDoNotFitTheirPlan) {
   };
   const int64_t steps[2] = {1, 1};
   const GpuUses uses = {{}, scores.view(), {steps, 1}};
-  const auto is_stale = [&](const Status& status) {
-    return Fails(status, StatusCode::kFailedPrecondition, {"PlanGpuInsert"});
+  const auto is_stale = [&](const Status& status, const char* planner = "PlanGpuInsert") {
+    return Fails(status, StatusCode::kFailedPrecondition, {planner});
   };
   EXPECT_TRUE(is_stale(run(keys.view(), uses, {})));  // no plan yet
   ASSERT_TRUE(IsOk(PlanGpuInsert(gpu, keys.view(), &plan)));
@@ -98,9 +98,12 @@ TEST_F(CudaGpuTableFaults, RefusesRunsThatDoNotFitTheirPlan) {
   EXPECT_TRUE(IsInvalid(run(keys.view(), {{}, scores.view(), {steps, 2}}, {}), {"got 2"}));
   const GpuRows rows[2] = {};
   EXPECT_TRUE(IsInvalid(run(keys.view(), uses, {{rows, 2}, num_rows.span()}), {"2 and 1"}));
+  GpuInsertPlan plan_of_content;
+  ASSERT_TRUE(IsOk(PlanGpuUpsert(gpu, keys.view(), &plan_of_content)));
   const auto upsert = [&](const GpuContent& content) {
-    return RunGpuUpsert(gpu, keys.view(), content, plan, {});
+    return RunGpuUpsert(gpu, keys.view(), content, plan_of_content, {});
   };
+  EXPECT_TRUE(is_stale(RunGpuUpsert(gpu, keys.view(), {}, plan, {}), "PlanGpuUpsert"));
   EXPECT_TRUE(
       IsInvalid(upsert({numbers.view(), numbers.view(), scores.view(), {}}), {"rows of 1"}));
   EXPECT_TRUE(IsInvalid(upsert({numbers.view(), numbers.view(), {}, {}}), {"scores"}));
@@ -110,7 +113,7 @@ TEST_F(CudaGpuTableFaults, RefusesRunsThatDoNotFitTheirPlan) {
   EXPECT_TRUE(Export(gpu, *table).empty());
   EXPECT_TRUE(IsOk(run(keys.view(), uses, {})));
   EXPECT_TRUE(is_stale(run(keys.view(), uses, {})));  // the table has changed
-  EXPECT_TRUE(is_stale(upsert({})));
+  EXPECT_TRUE(is_stale(upsert({}), "PlanGpuUpsert"));
 }
 
 TEST_F(CudaGpuTableFaults, TakesBatchesWithoutKeysAndCallsWithoutTables) {
@@ -310,14 +313,14 @@ TEST_F(CudaGpuTableFaults, AnExportRestoresATable) {
 
 #ifdef FE_CUDA_EMULATION
 TEST_F(CudaGpuTableFaults, LaunchesAndWaitsDoNotDependOnTheNumberOfTables) {
-  const auto launches = [&](size_t num_tables, const auto& call) {
+  const auto launches = [&](size_t num_tables, const auto& call, int64_t num_new = 2) {
     std::vector<std::unique_ptr<GpuTable>> tables;
     std::vector<GpuTable*> pointers;
     KeyLists lists;
     for (size_t t = 0; t < num_tables; ++t) {
       tables.push_back(TableOfKeys(gpu, TestGpuConfig(GpuEviction::kLru, 4), {1, 2, 3}));
       pointers.push_back(tables.back().get());
-      lists.push_back({3, 4, 5});
+      lists.push_back({3, num_new == 0 ? 1 : 4, num_new == 0 ? 2 : 5});
     }
     const int64_t before = cuda_emulation::NumLaunches();
     call(pointers, lists);
@@ -328,23 +331,22 @@ TEST_F(CudaGpuTableFaults, LaunchesAndWaitsDoNotDependOnTheNumberOfTables) {
   const auto erase = [&](const auto& tables, const auto& lists) { Erase(gpu, tables, lists); };
   const auto insert = [&](const auto& tables, const auto& lists) {
     const DeviceKeys keys(tables, lists);
-    const int64_t num_waits = NumWaits();
+    const int64_t num_waits = NumWaits(), want_waits = lists[0][1] > 3 ? 2 : 1;
     GpuInsertPlan plan;
     EXPECT_TRUE(IsOk(PlanGpuInsert(gpu, keys.view(), &plan)));
-    EXPECT_EQ(NumWaits() - num_waits, 1);
+    EXPECT_EQ(NumWaits() - num_waits, want_waits);
     const EvictedArrays evicted(tables, plan);
     const Lookups lookups(tables, lists);
     EXPECT_TRUE(IsOk(RunGpuFindOrInsert(gpu, keys.view(), UsesOfStep2(tables.size()), plan,
                                         evicted.out(), lookups.out())));
-    EXPECT_EQ(NumWaits() - num_waits, 1);
+    EXPECT_EQ(NumWaits() - num_waits, want_waits);
   };
-  EXPECT_EQ(launches(1, find), 2);    // search, values
-  EXPECT_EQ(launches(1, erase), 3);   // buckets, numbers to sort, erasing
-  EXPECT_EQ(launches(1, insert), 7);  // 2 to sort, plan, entries, evicted rows' count, rows, values
-  for (const size_t num_tables : {2, 5}) {
-    EXPECT_EQ(launches(num_tables, find), 2);
-    EXPECT_EQ(launches(num_tables, erase), 3);
-    EXPECT_EQ(launches(num_tables, insert), 7);
+  for (const size_t num_tables : {1, 2, 5}) {
+    EXPECT_EQ(launches(num_tables, find), 2);       // search, values
+    EXPECT_EQ(launches(num_tables, erase), 3);      // buckets, numbers to sort, erasing
+    EXPECT_EQ(launches(num_tables, insert, 0), 4);  // search, which are owned, counts, values
+    // The same, 4 to sort, pins, overflow, entries, evicted rows' count, rows.
+    EXPECT_EQ(launches(num_tables, insert), 12);
   }
 }
 #endif  // FE_CUDA_EMULATION

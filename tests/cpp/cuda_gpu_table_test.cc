@@ -155,7 +155,7 @@ TEST_F(CudaGpuTable, GrowsWithinItsBudget) {
       ASSERT_TRUE(IsOk(PlanGpuInsert(gpu, device_keys.view(), &plan)));
       int64_t num_doublings = 0;
       while (num_buckets << num_doublings < table->num_buckets()) ++num_doublings;
-      EXPECT_EQ(NumWaits() - num_waits, kIsEmulated ? 1 + num_doublings : 0);
+      EXPECT_EQ(NumWaits() - num_waits, kIsEmulated ? 2 + 2 * num_doublings : 0);
       num_evicted += static_cast<int64_t>(
           FindOrInsert(gpu, {table.get()}, {keys}, {{}, {}, static_cast<int64_t>(batch)})[0]
               .evicted.size());
@@ -267,7 +267,7 @@ void FindOrInsertAtRandom(const GpuExec& gpu, Random* random, const KeyLists& li
     EXPECT_EQ(made->tables[t]->num_buckets(), model.num_buckets());
     const int32_t* counts = has_counts ? uses.counts.data() + begin : nullptr;
     EXPECT_EQ((*got)[t].values, model.FindOrInsert(lists[t], counts, uses.scores.data() + begin,
-                                                   static_cast<uint32_t>(step)));
+                                                   static_cast<uint32_t>(uses.StepOf(t))));
     EXPECT_EQ(ByKey((*got)[t].evicted), model.evicted());
     is_distinct &= std::set<int64_t>(lists[t].begin(), lists[t].end()).size() == lists[t].size();
     want_refused += model.num_refused();

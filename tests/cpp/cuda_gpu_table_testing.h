@@ -281,7 +281,7 @@ inline std::vector<KeyedGpuRows> Upsert(const GpuExec& gpu, const std::vector<Gp
   const DeviceArray<uint32_t> device_versions(Array<uint32_t>::Of(versions));
   const DeviceArray<uint64_t> device_scores(Array<uint64_t>::Of(scores));
   GpuInsertPlan plan;
-  EXPECT_TRUE(IsOk(PlanGpuInsert(gpu, keys.view(), &plan)));
+  EXPECT_TRUE(IsOk(PlanGpuUpsert(gpu, keys.view(), &plan)));
   std::vector<KeyedGpuRows> evicted(tables.size());
   if (plan.num_evicted.size() != tables.size()) return evicted;
   const EvictedArrays arrays(tables, plan);

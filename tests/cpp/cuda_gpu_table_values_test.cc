@@ -23,7 +23,7 @@ Status Upsert(const GpuExec& gpu, GpuTable* table, const std::vector<int64_t>& k
   const DeviceKeys device_keys({table}, {keys});
   const DeviceArray<float> values(Array<float>::Of(ValuesFor(keys)));
   GpuInsertPlan plan;
-  FE_RETURN_IF_ERROR(PlanGpuInsert(gpu, device_keys.view(), &plan));
+  FE_RETURN_IF_ERROR(PlanGpuUpsert(gpu, device_keys.view(), &plan));
   const int64_t num_waits = NumWaits();
   const Status status = RunGpuUpsertValues(
       gpu, device_keys.view(), reinterpret_cast<const char*>(values.data()), step, plan);
@@ -159,7 +159,7 @@ TEST_F(CudaGpuTableValues, ErrorsNameWhatIsWrong) {
                         {"each of 1 keys", "got 2 and 2"}));
   const GpuInsertPlan of_nothing;
   EXPECT_TRUE(Fails(RunGpuUpsertValues(gpu, one.view(), "", 1, of_nothing),
-                    StatusCode::kFailedPrecondition, {"PlanGpuInsert"}));
+                    StatusCode::kFailedPrecondition, {"PlanGpuUpsert"}));
 }
 
 }  // namespace

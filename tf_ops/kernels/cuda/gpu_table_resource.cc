@@ -59,7 +59,7 @@ Status GpuTableResource::UpsertValues(const GpuExec& exec, const GpuTableKeys& i
                                       const char* values) const {
   GpuInsertPlan plan;
   const GpuTableResource* const table_of_keys = this;
-  FE_RETURN_IF_ERROR(InTables({&table_of_keys, 1}, PlanGpuInsert(exec, in, &plan)));
+  FE_RETURN_IF_ERROR(InTables({&table_of_keys, 1}, PlanGpuUpsert(exec, in, &plan)));
   FE_RETURN_IF_ERROR(CheckNoneRefused(plan.num_refused));
   int64_t num_before = 0, num_after = 0;
   FE_RETURN_IF_ERROR(CountRows(exec, table(), &num_before));

@@ -17,10 +17,10 @@ namespace fused_embedding {
 
 template <typename T>
 struct GpuTableGroupInput {
-  GroupKeysInput<T> keys;        // its arrays are in device memory
-  Span<GpuTable* const> tables;  // [num_tables] distinct
-  bool insert = false;           // count keys and insert what is admitted, or change nothing
-  Span<const int64_t> steps;     // [num_tables] version of each one's rows, where `insert`
+  GroupKeysInput<T> keys;          // its arrays are in device memory
+  Span<GpuTable* const> tables;    // [num_tables] distinct
+  bool insert = false;             // count keys and insert what is admitted, or change nothing
+  Span<const int64_t> steps = {};  // [num_tables] version of each one's rows, where `insert`
 };
 
 struct GpuTableGroupPlan {

@@ -12,13 +12,7 @@ namespace {
 
 __global__ void BucketsKernel(Batch batch, uint32_t* __restrict__ buckets) {
   for (int64_t i = ThreadOfGrid(); i < batch.num_keys; i += NumThreadsOfGrid()) {
-    if (!batch.IsUsed(i)) {
-      buckets[i] = static_cast<uint32_t>(batch.num_buckets);
-      continue;
-    }
-    const TableOfBatch& table = batch.tables[batch.TableOf(i)];
-    const uint32_t bucket = table.view.BucketOf(table.view.Hash(batch.keys[i]));
-    buckets[i] = static_cast<uint32_t>(table.first_bucket + bucket);
+    buckets[i] = static_cast<uint32_t>(batch.IsUsed(i) ? batch.BucketOf(i) : batch.num_buckets);
   }
 }
 

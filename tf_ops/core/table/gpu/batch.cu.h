@@ -37,11 +37,17 @@ struct Batch {
   __device__ int64_t TableOf(int64_t position) const {
     return ItemOfPosition(num_tables, position, [&](int64_t t) { return tables[t].end; });
   }
+  // The number among the buckets of all tables.
+  __device__ int64_t BucketOf(int64_t position) const {
+    const TableOfBatch& table = tables[TableOf(position)];
+    return table.first_bucket + table.view.BucketOf(table.view.Hash(keys[position]));
+  }
 };
 
-// A batch whose keys are sorted by bucket.
+// Keys of a batch, sorted by bucket.
 struct SortedBatch {
   Batch batch;
+  int64_t num_keys;         // all, or some of the batch's
   const uint32_t* buckets;  // [num_keys] ascending
   const int32_t* order;     // [num_keys] positions
 };
@@ -51,7 +57,7 @@ struct SortedBatch {
 template <typename Body>
 __device__ void ForEachBucket(const SortedBatch& sorted, const Body& body) {
   const Lanes lanes(kBucketLanes);
-  const int64_t num_keys = sorted.batch.num_keys;
+  const int64_t num_keys = sorted.num_keys;
   for (int64_t i = lanes.GroupOfGrid(); i < num_keys; i += lanes.NumGroupsOfGrid()) {
     const uint32_t bucket = sorted.buckets[i];
     if (i > 0 && sorted.buckets[i - 1] == bucket) continue;
@@ -70,8 +76,9 @@ __device__ void ForEachBucket(const SortedBatch& sorted, const Body& body) {
 Status CheckGpuTableKeys(const GpuTableKeys& in);
 Status CheckGpuLookupOutput(const GpuTableKeys& in, const GpuLookupOutput& out);
 Status CheckGpuUses(const GpuTableKeys& in, const GpuUses& uses);
-// insert.cu.cc: FailedPrecondition for a plan of other keys, or of tables that have changed.
-Status CheckGpuInsertPlan(const GpuTableKeys& in, const GpuInsertPlan& plan);
+// insert_plan.cu.cc: FailedPrecondition for a plan of other keys, for another call, or of tables
+// that have changed.
+Status CheckGpuInsertPlan(const GpuTableKeys& in, const GpuInsertPlan& plan, bool is_for_content);
 
 // `values`: one for each table, or empty.
 std::vector<TableOfBatch> TablesOfBatch(const GpuTableKeys& in, Span<char* const> values);
@@ -94,6 +101,9 @@ class UploadedBatch {
 Status SortByBucket(const GpuExec& exec, const Batch& batch, DeviceBuffer<uint32_t>* buckets,
                     DeviceBuffer<int32_t>* order);
 
+// find.cu.cc: [num_keys] handles of the rows of keys, or -1.
+Status FindRows(const GpuExec& exec, const Batch& batch, int64_t* handles);
+
 // rows.cu.cc: a value for each key, if `handles` are those of the batch. A used key that was to be
 // inserted and has no row was refused: it reads zeros. Others without a row read their first value,
 // or the no_permission_value of a table that counts keys first.
@@ -108,14 +118,15 @@ struct EvictedEntry {
 // What became of the keys of a batch; arrays are [num_keys] by position.
 struct Assigned {
   int64_t* handles;
-  bool* is_written;       // the row gets its first value, or what the content says
+  const unsigned long long* pins;  // of the plan, or null
+  bool* is_written;                // the row gets its first value, or what the content says
   int32_t* evicted_row;   // [num_keys + 1] 1: another row was evicted for this one; or null
   EvictedEntry* evicted;  // that row's entry
 };
 
-// Copies evicted rows and writes those that `assigned` says. `evicted_before` are the sums of
-// evicted_row.
-Status WriteRows(const GpuExec& exec, const Batch& batch, const Assigned& assigned,
+// Copies evicted rows and writes those of the sorted keys that `assigned` says. `evicted_before`
+// are the sums of evicted_row.
+Status WriteRows(const GpuExec& exec, const SortedBatch& sorted, const Assigned& assigned,
                  const int32_t* evicted_before);
 
 }  // namespace fused_embedding

@@ -26,6 +26,22 @@ struct alignas(64) Bucket {
   uint64_t scores[kEntries];
   uint32_t frequencies[kEntries];
   uint32_t versions[kEntries];
+
+  // Rows are evicted in the order of their scores. `scores` has the given ones alone.
+  __device__ uint64_t Score(GpuEviction eviction, int entry) const {
+    const uint64_t frequency = frequencies[entry], version = versions[entry];
+    switch (eviction) {
+      case GpuEviction::kNone:
+        return 0;
+      case GpuEviction::kLru:
+        return version << 32 | frequency;
+      case GpuEviction::kLfu:
+        return frequency << 32 | version;
+      case GpuEviction::kGiven:
+        return scores[entry];
+    }
+    return 0;
+  }
 };
 static_assert(sizeof(Bucket) == kEntryBytes * kEntries);
 

@@ -33,7 +33,7 @@ __global__ void ExportKernel(GpuTableView view, int64_t begin, int64_t num_bucke
         if (out.keys) out.keys[to] = bucket->keys[entry];
         if (out.frequencies) out.frequencies[to] = bucket->frequencies[entry];
         if (out.versions) out.versions[to] = bucket->versions[entry];
-        if (out.scores) out.scores[to] = bucket->scores[entry];
+        if (out.scores) out.scores[to] = bucket->Score(view.eviction, entry);
       }
       const uint4* row = reinterpret_cast<const uint4*>(view.row(HandleOf(number, entry)));
       uint4* row_out = reinterpret_cast<uint4*>(out.rows) + to * num_vectors;

@@ -43,14 +43,17 @@ __global__ void EraseKernel(SortedBatch sorted, bool* __restrict__ is_erased) {
 
 }  // namespace
 
+Status FindRows(const GpuExec& exec, const Batch& batch, int64_t* handles) {
+  return Launch(exec, batch.num_keys * kBucketLanes, FindKernel, batch, handles);
+}
+
 Status FindInGpuTables(const GpuExec& exec, const GpuTableKeys& in, const GpuLookupOutput& out) {
   FE_RETURN_IF_ERROR(CheckGpuTableKeys(in));
   FE_RETURN_IF_ERROR(CheckGpuLookupOutput(in, out));
   UploadedBatch uploaded;
   FE_RETURN_IF_ERROR(uploaded.Upload(exec, TablesOfBatch(in, out.values), in));
   const Batch& batch = uploaded.batch();
-  FE_RETURN_IF_ERROR(
-      Launch(exec, in.keys.size * kBucketLanes, FindKernel, batch, out.handles.data));
+  FE_RETURN_IF_ERROR(FindRows(exec, batch, out.handles.data));
   if (out.values.empty()) return Status();
   return ReadValues(exec, batch, out.handles.data, /*is_insert=*/false);
 }
@@ -68,9 +71,9 @@ Status EraseFromGpuTables(const GpuExec& exec, const GpuTableKeys& in, Span<bool
   FE_RETURN_IF_ERROR(SortByBucket(exec, uploaded.batch(), &buckets, &order));
   if (in.is_used) FE_RETURN_IF_ERROR(Fill(exec, 0, is_erased));
   ChangeTables(in);
-  FE_RETURN_IF_ERROR(Launch(exec, in.keys.size * kBucketLanes, EraseKernel,
-                            SortedBatch{uploaded.batch(), buckets.data(), order.data()},
-                            is_erased.data));
+  FE_RETURN_IF_ERROR(Launch(
+      exec, in.keys.size * kBucketLanes, EraseKernel,
+      SortedBatch{uploaded.batch(), in.keys.size, buckets.data(), order.data()}, is_erased.data));
   return EraseCounts(exec, in);
 }
 

@@ -5,8 +5,9 @@
 // bytes, which four lanes load at once. Rows (value and optimizer slots) are in memory of their
 // own, one for each entry.
 //
-// A batch is sorted by bucket, and one group of lanes owns a bucket: no two groups write to the
-// same memory, so the content does not depend on the order of blocks (docs/decisions/049).
+// The keys of a batch that have rows are counted side by side. The others are sorted by bucket, and
+// one group of lanes owns a bucket: it alone inserts and evicts there, so the content does not
+// depend on the order of blocks (docs/decisions/049).
 //
 // A table that needs room in a bucket doubles its buckets while that fits into the budget. The half
 // of the rows whose hash has the new bit moves, each to the same entry of the new bucket. After
@@ -151,17 +152,26 @@ Status FindInGpuTables(const GpuExec& exec, const GpuTableKeys& in, const GpuLoo
 
 // What a batch will do. A Run takes the keys that its plan was made for.
 struct GpuInsertPlan {
-  DeviceBuffer<uint32_t> buckets;    // [n] ascending; those of all tables are numbered in sequence
-  DeviceBuffer<int32_t> order;       // [n] position of each key
+  DeviceBuffer<int64_t> handles;  // [n] of the rows that there are; -1 for the other keys
+  // Of the keys that the owner of their bucket handles: those without a row, and all keys of
+  // content and of tables with GpuEviction::kGiven.
+  DeviceBuffer<uint32_t> buckets;  // ascending; those of all tables are numbered in sequence
+  DeviceBuffer<int32_t> order;     // position of each key
+  // [buckets of all tables] a bit for each entry whose row a key of the batch has: it is not
+  // evicted. Empty where owners handle all keys, or no table evicts.
+  DeviceBuffer<unsigned long long> pins;
+  bool is_for_content = false;
   std::vector<int64_t> num_changes;  // [t] of each table when the plan was made
   std::vector<int64_t> num_evicted;  // [t] exact for distinct keys, else at most
   int64_t num_refused = 0;           // the same; keys that their bucket has no room for
 };
 
-// Doubles the tables that need it. Waits once, and once more for each round of doublings.
-// ResourceExhausted, after which no row has changed, for rows that do not fit and
-// GpuEviction::kNone.
+// For RunGpuFindOrInsert. Doubles the tables that need it. Waits once if all keys have rows, else
+// twice, and twice more for each round of doublings. ResourceExhausted, after which no row has
+// changed, for rows that do not fit and GpuEviction::kNone.
 Status PlanGpuInsert(const GpuExec& exec, const GpuTableKeys& in, GpuInsertPlan* plan);
+// The same for RunGpuUpsert.
+Status PlanGpuUpsert(const GpuExec& exec, const GpuTableKeys& in, GpuInsertPlan* plan);
 
 // What a training lookup does to the rows of its keys.
 struct GpuUses {

@@ -44,7 +44,7 @@ Status UpsertFromHost(const GpuExec& exec, const HostRows& rows, GpuTable* table
   const char* const pointer = bytes.data();
   const GpuTableKeys in = {{tables, 1}, {&end, 1}, keys.span()};
   GpuInsertPlan plan;
-  FE_RETURN_IF_ERROR(PlanGpuInsert(exec, in, &plan));
+  FE_RETURN_IF_ERROR(PlanGpuUpsert(exec, in, &plan));
   *num_lost += plan.num_evicted[0] + plan.num_refused;
   return RunGpuUpsert(exec, in, {frequencies.span(), versions.span(), {}, {&pointer, 1}}, plan, {});
 }

@@ -115,10 +115,12 @@ __device__ void CopyEvicted(const Lanes& lanes, const TableOfBatch& table,
   if (out.rows) CopyRow(lanes, row, row_bytes, out.rows + to * row_bytes);
 }
 
-__global__ void WriteRowsKernel(Batch batch, Assigned assigned,
+__global__ void WriteRowsKernel(SortedBatch sorted, Assigned assigned,
                                 const int32_t* __restrict__ evicted_before) {
+  const Batch& batch = sorted.batch;
   const Lanes lanes(batch.row_lanes);
-  for (int64_t i = lanes.GroupOfGrid(); i < batch.num_keys; i += lanes.NumGroupsOfGrid()) {
+  for (int64_t j = lanes.GroupOfGrid(); j < sorted.num_keys; j += lanes.NumGroupsOfGrid()) {
+    const int64_t i = sorted.order[j];
     if (!assigned.is_written[i]) continue;
     const TableOfBatch& table = batch.tables[batch.TableOf(i)];
     const RowFormat& format = table.view.format;
@@ -145,9 +147,9 @@ Status ReadValues(const GpuExec& exec, const Batch& batch, const int64_t* handle
                 is_insert);
 }
 
-Status WriteRows(const GpuExec& exec, const Batch& batch, const Assigned& assigned,
+Status WriteRows(const GpuExec& exec, const SortedBatch& sorted, const Assigned& assigned,
                  const int32_t* evicted_before) {
-  return Launch(exec, batch.num_keys * batch.row_lanes, WriteRowsKernel, batch, assigned,
+  return Launch(exec, sorted.num_keys * sorted.batch.row_lanes, WriteRowsKernel, sorted, assigned,
                 evicted_before);
 }
 

@@ -120,7 +120,7 @@ Status ReadGpuMetadata(const GpuExec& exec, const GpuTableKeys& in, Span<int64_t
 Status RunGpuUpsertValues(const GpuExec& exec, const GpuTableKeys& in, const char* values,
                           int64_t step, const GpuInsertPlan& plan) {
   FE_RETURN_IF_ERROR(CheckOneTable(in));
-  FE_RETURN_IF_ERROR(CheckGpuInsertPlan(in, plan));
+  FE_RETURN_IF_ERROR(CheckGpuInsertPlan(in, plan, /*is_for_content=*/true));
   DeviceBuffer<int64_t> handles;
   FE_RETURN_IF_ERROR(FindHandles(exec, in, &handles));
   const GpuTable& table = *in.tables[0];
