@@ -7,6 +7,9 @@ import tensorflow as tf
 import fused_embedding as fe
 from checking import executed_ops
 
+# On a GPU there are copies to the CPU besides.
+pytestmark = pytest.mark.on_cpu
+
 tf1 = tf.compat.v1
 NUM_COLUMNS = 26
 

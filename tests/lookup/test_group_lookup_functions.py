@@ -120,6 +120,7 @@ def op_types(build):
     return {name: n for name, n in types.items() if name in fe.raw_ops.__all__}
 
 
+@pytest.mark.on_cpu
 def test_shards_are_looked_up_by_messages():
     rows = np.random.default_rng(0).standard_normal((8, 3))
     table, shards = tf.Variable(rows), [tf.Variable(rows[::2]), tf.Variable(rows[1::2])]

@@ -117,6 +117,7 @@ def test_negative_numpy_default_id_means_none(lookup):
 
 
 @pytest.mark.parametrize("version", ["v1", "v2", "v3"])
+@pytest.mark.on_cpu
 def test_default_id_outside_the_table(version):
     with pytest.raises(tf.errors.InvalidArgumentError, match="99"):
         SAFE(table(), ids(), default_id=99, fusion_version=version)

@@ -283,6 +283,7 @@ def test_static_shapes(version, ids, want):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.on_cpu
 def test_prune_false_keeps_invalid_ids_which_is_an_error(version):
     sp_ids = sparse([3, -2], [0, 1], 2)
     with pytest.raises(tf.errors.InvalidArgumentError, match="id -2 at position 1"):
@@ -299,6 +300,7 @@ def test_prune_false_with_valid_ids_still_fills(version):
 @pytest.mark.parametrize("ids", [[NUM_IDS], [2**62], [2**63 - 1]])
 @pytest.mark.parametrize("num_shards", [1, 2])
 @pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.on_cpu
 def test_ids_beyond_the_table(version, num_shards, ids):
     params = [tf.Variable(s) for s in np.array_split(make_table(), num_shards)]
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"id {ids[0]} at position 0"):

@@ -311,7 +311,7 @@ def test_one_op_a_device(use_resource):
 
 
 def test_one_op_for_references_and_one_for_resources():
-    with tf.Graph().as_default() as graph, v1.Session() as session:
+    with tf.Graph().as_default() as graph, tf.device("/CPU:0"), v1.Session() as session:
         variables = [
             v1.get_variable(f"v{i}", initializer=initial_value("a"), use_resource=use_resource)
             for i, use_resource in enumerate([False, True, False])

@@ -6,7 +6,9 @@ pieces=$1 out=$2 commit=$3 tf=/tmp/tf
 mkdir -p $tf "$out"
 cat "$pieces"/all.?? | xz -T0 -dc | tar xf - -C $tf || exit 1
 cp $tf/own/* python/fused_embedding/
-export PYTHONHOME=$tf/py PYTHONPATH="$tf/site:$PWD/python:$PWD/tests:$PWD/tools:$PWD"
+# Programs that tests start find packages there whatever PYTHONPATH is.
+ln -sfn $tf/site/* "$(echo $tf/py/lib/python3.*)/site-packages/"
+export PYTHONHOME=$tf/py PYTHONPATH="$PWD/python:$PWD/tests:$PWD/tools:$PWD"
 export LD_LIBRARY_PATH=$tf/py/lib:$tf/cuda TF_CPP_MIN_LOG_LEVEL=${TF_CPP_MIN_LOG_LEVEL:-1}
 export TF_FORCE_GPU_ALLOW_GROWTH=true PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 python=$(ls $tf/py/bin/python3.*)

@@ -206,7 +206,7 @@ std::vector<TableOfBatch> TablesOfRun(const GpuTableKeys& in, const GpuInsertPla
 
 Status CountFound(const GpuExec& exec, const Batch& batch, const EntryUpdate& update,
                   const GpuInsertPlan& plan) {
-  if (update.is_content()) return Status();
+  if (plan.is_for_content) return Status();
   return Launch(exec, batch.num_keys, CountFoundKernel, batch, update, plan.handles.data());
 }
 
