@@ -45,6 +45,7 @@ def assert_same(got, want):
     assert got.keys() == want.keys()
     is_rounded = bool(tf.config.list_physical_devices("GPU"))
     for name, array in want.items():
+        array = np.asarray(array)
         if is_rounded and np.issubdtype(array.dtype, np.floating):
             np.testing.assert_allclose(got[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
         else:

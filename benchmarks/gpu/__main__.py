@@ -56,7 +56,7 @@ def main() -> None:
     }
     if arguments.commit:
         record |= {"commit": arguments.commit, "dirty": False}
-    results.write(record, "gpu", arguments.output)
+    results.write(record, f"gpu-{arguments.only}" if arguments.only else "gpu", arguments.output)
     _print(record)
     sys.exit(any("failed" in peer for cell in cells.values() for peer in _peers_of(cell).values()))
 

@@ -100,9 +100,13 @@ def folders() -> list[pathlib.Path]:
 
 
 def of_gpus() -> list[dict]:
-    """Returns the newest result of each GPU, with the name of its folder."""
-    found = [(each.name, newest(each, GPU_SCHEMA)) for each in sorted(_all_folders())]
-    return [records[-1] | {"folder": name} for name, records in found if records]
+    """Returns the newest result of each GPU that has all sizes, with the name of its folder."""
+    return [
+        record | {"folder": folder.name}
+        for folder in sorted(_all_folders())
+        for record in newest(folder, GPU_SCHEMA)
+        if benchmark(pathlib.Path(record["file"])) == "gpu"
+    ]
 
 
 def _all_folders() -> set[pathlib.Path]:

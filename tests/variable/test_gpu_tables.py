@@ -18,7 +18,7 @@ tf1 = tf.compat.v1
 @pytest.mark.parametrize(
     ("fields", "error", "message"),
     [
-        ({}, NotImplementedError, "no GPU has run .* pass experimental=True"),
+        ({}, NotImplementedError, "are an experiment, .* pass experimental=True"),
         ({"experimental": True, "storage_size": []}, ValueError, r"\[\] .* with .* HBM, .* first"),
         ({"experimental": True, "storage_size": [5]}, ValueError, r"\[5\] .* at least 1048576"),
         ({"experimental": True, "storage_size": [1e9]}, ValueError, r"\[1000000000.0\] was given"),

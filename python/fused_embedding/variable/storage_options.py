@@ -111,8 +111,9 @@ class StorageOption:
     def _check_hbm(self) -> None:
         if not self.experimental:
             raise NotImplementedError(
-                "storage_type = HBM was given, but no GPU has run tables in a GPU's memory yet; "
-                "pass experimental=True to try it, or StorageType.DRAM"
+                "storage_type = HBM was given, but tables in a GPU's memory are an experiment, of "
+                "which a GPU has run tests alone; pass experimental=True to try it, or "
+                "StorageType.DRAM"
             )
         size = self.storage_size[0] if self.storage_size else None
         if not isinstance(size, int) or size < MIN_HBM_BYTES:
