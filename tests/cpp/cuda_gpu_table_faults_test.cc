@@ -84,8 +84,8 @@ TEST_F(CudaGpuTableFaults, RefusesRunsThatDoNotFitTheirPlan) {
   };
   const int64_t steps[2] = {1, 1};
   const GpuUses uses = {{}, scores.view(), {steps, 1}};
-  const auto is_stale = [&](const Status& status, const char* planner = "PlanGpuInsert") {
-    return Fails(status, StatusCode::kFailedPrecondition, {planner});
+  const auto is_stale = [&](const Status& status) {
+    return Fails(status, StatusCode::kFailedPrecondition, {"PlanGpuInsert"});
   };
   EXPECT_TRUE(is_stale(run(keys.view(), uses, {})));  // no plan yet
   ASSERT_TRUE(IsOk(PlanGpuInsert(gpu, keys.view(), &plan)));
@@ -93,17 +93,23 @@ TEST_F(CudaGpuTableFaults, RefusesRunsThatDoNotFitTheirPlan) {
   EXPECT_TRUE(IsInvalid(run(keys.view(), {}, {}), {"table 0", "scores", "got 0"}));
   EXPECT_TRUE(
       IsInvalid(run(keys.view(), {counts.view(), scores.view(), {steps, 1}}, {}), {"counts", "3"}));
-  EXPECT_TRUE(IsInvalid(run(keys.view(), {{}, scores.view(), {}}, {}),
-                        {"steps", "each of 1 tables", "got 0"}));
-  EXPECT_TRUE(IsInvalid(run(keys.view(), {{}, scores.view(), {steps, 2}}, {}), {"got 2"}));
+  for (const int64_t num_steps : {0, 2}) {
+    EXPECT_TRUE(IsInvalid(run(keys.view(), {{}, scores.view(), {steps, num_steps}}, {}),
+                          {"steps", "each of 1 tables", num_steps == 0 ? "got 0" : "got 2"}));
+  }
   const GpuRows rows[2] = {};
   EXPECT_TRUE(IsInvalid(run(keys.view(), uses, {{rows, 2}, num_rows.span()}), {"2 and 1"}));
-  GpuInsertPlan plan_of_content;
-  ASSERT_TRUE(IsOk(PlanGpuUpsert(gpu, keys.view(), &plan_of_content)));
+  GpuInsertPlan upsert_plan;
   const auto upsert = [&](const GpuContent& content) {
-    return RunGpuUpsert(gpu, keys.view(), content, plan_of_content, {});
+    return RunGpuUpsert(gpu, keys.view(), content, upsert_plan, {});
   };
-  EXPECT_TRUE(is_stale(RunGpuUpsert(gpu, keys.view(), {}, plan, {}), "PlanGpuUpsert"));
+  const auto is_stale_upsert = [&](const Status& status) {
+    return Fails(status, StatusCode::kFailedPrecondition, {"PlanGpuUpsert"});
+  };
+  EXPECT_TRUE(is_stale_upsert(RunGpuUpsert(gpu, keys.view(), {}, plan, {})));  // of the other kind
+  ASSERT_TRUE(IsOk(PlanGpuUpsert(gpu, keys.view(), &upsert_plan)));
+  EXPECT_TRUE(
+      is_stale(RunGpuFindOrInsert(gpu, keys.view(), uses, upsert_plan, {}, {handles.span()})));
   EXPECT_TRUE(
       IsInvalid(upsert({numbers.view(), numbers.view(), scores.view(), {}}), {"rows of 1"}));
   EXPECT_TRUE(IsInvalid(upsert({numbers.view(), numbers.view(), {}, {}}), {"scores"}));
@@ -113,7 +119,7 @@ TEST_F(CudaGpuTableFaults, RefusesRunsThatDoNotFitTheirPlan) {
   EXPECT_TRUE(Export(gpu, *table).empty());
   EXPECT_TRUE(IsOk(run(keys.view(), uses, {})));
   EXPECT_TRUE(is_stale(run(keys.view(), uses, {})));  // the table has changed
-  EXPECT_TRUE(is_stale(upsert({}), "PlanGpuUpsert"));
+  EXPECT_TRUE(is_stale_upsert(upsert({})));
 }
 
 TEST_F(CudaGpuTableFaults, TakesBatchesWithoutKeysAndCallsWithoutTables) {
@@ -313,14 +319,16 @@ TEST_F(CudaGpuTableFaults, AnExportRestoresATable) {
 
 #ifdef FE_CUDA_EMULATION
 TEST_F(CudaGpuTableFaults, LaunchesAndWaitsDoNotDependOnTheNumberOfTables) {
-  const auto launches = [&](size_t num_tables, const auto& call, int64_t num_new = 2) {
+  const std::vector<int64_t> some_new = {3, 4, 5}, none_new = {3, 1, 2};
+  const auto launches = [&](size_t num_tables, const auto& call,
+                            const std::vector<int64_t>& keys_of_table) {
     std::vector<std::unique_ptr<GpuTable>> tables;
     std::vector<GpuTable*> pointers;
     KeyLists lists;
     for (size_t t = 0; t < num_tables; ++t) {
       tables.push_back(TableOfKeys(gpu, TestGpuConfig(GpuEviction::kLru, 4), {1, 2, 3}));
       pointers.push_back(tables.back().get());
-      lists.push_back({3, num_new == 0 ? 1 : 4, num_new == 0 ? 2 : 5});
+      lists.push_back(keys_of_table);
     }
     const int64_t before = cuda_emulation::NumLaunches();
     call(pointers, lists);
@@ -331,7 +339,7 @@ TEST_F(CudaGpuTableFaults, LaunchesAndWaitsDoNotDependOnTheNumberOfTables) {
   const auto erase = [&](const auto& tables, const auto& lists) { Erase(gpu, tables, lists); };
   const auto insert = [&](const auto& tables, const auto& lists) {
     const DeviceKeys keys(tables, lists);
-    const int64_t num_waits = NumWaits(), want_waits = lists[0][1] > 3 ? 2 : 1;
+    const int64_t num_waits = NumWaits(), want_waits = lists[0] == none_new ? 1 : 2;
     GpuInsertPlan plan;
     EXPECT_TRUE(IsOk(PlanGpuInsert(gpu, keys.view(), &plan)));
     EXPECT_EQ(NumWaits() - num_waits, want_waits);
@@ -342,11 +350,12 @@ TEST_F(CudaGpuTableFaults, LaunchesAndWaitsDoNotDependOnTheNumberOfTables) {
     EXPECT_EQ(NumWaits() - num_waits, want_waits);
   };
   for (const size_t num_tables : {1, 2, 5}) {
-    EXPECT_EQ(launches(num_tables, find), 2);       // search, values
-    EXPECT_EQ(launches(num_tables, erase), 3);      // buckets, numbers to sort, erasing
-    EXPECT_EQ(launches(num_tables, insert, 0), 4);  // search, which are owned, counts, values
-    // The same, 4 to sort, pins, overflow, entries, evicted rows' count, rows.
-    EXPECT_EQ(launches(num_tables, insert), 12);
+    EXPECT_EQ(launches(num_tables, find, some_new), 2);    // search, values
+    EXPECT_EQ(launches(num_tables, erase, some_new), 3);   // buckets, numbers to sort, erasing
+    EXPECT_EQ(launches(num_tables, insert, none_new), 4);  // search, which are owned, uses, values
+    // Behind the first two 4 to sort, pins, overflow; uses, entries, evicted rows' count, rows,
+    // values.
+    EXPECT_EQ(launches(num_tables, insert, some_new), 12);
   }
 }
 #endif  // FE_CUDA_EMULATION

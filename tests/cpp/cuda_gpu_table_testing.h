@@ -76,6 +76,7 @@ class RowArrays {
     const Array<uint32_t> frequencies = frequencies_.ToHost(), versions = versions_.ToHost();
     const Array<uint64_t> scores = scores_.ToHost();
     const std::string bytes = rows_.ToHost().bytes();
+    EXPECT_GE(num_rows, 0);
     EXPECT_LE(num_rows, keys.size());
     KeyedGpuRows rows;
     for (int64_t i = 0; i < std::min(num_rows, keys.size()); ++i) {
