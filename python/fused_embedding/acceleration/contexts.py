@@ -51,4 +51,4 @@ def _is_in_function() -> bool:
 
 @functools.cache
 def _has_gpu_without_kernels() -> bool:
-    return bool(tf.config.list_physical_devices("GPU")) and not cuda.has_kernels()
+    return not cuda.has_kernels() and bool(tf.config.list_physical_devices("GPU"))
