@@ -1,6 +1,7 @@
 #!/bin/sh
 # cuda.sh BIN JOBS [ARCHITECTURES]: builds python/fused_embedding/_ops_cuda.so with nvcc for the
-# TensorFlow of BIN/python, loads it and lists its kernels. Needs no GPU. ARCHITECTURES: all where
+# TensorFlow of BIN/python, loads it and lists its kernels; and core_gpu.so, which nothing may be
+# missing from. Needs no GPU. ARCHITECTURES: all where
 # empty. Exits with 77 if there is no nvcc.
 set -e
 bin=$PWD/$1 jobs=$2 architectures=$3
@@ -12,5 +13,5 @@ if ! "$bin/cmake" --build $folder --target help | grep -q '^ops_cuda:'; then
     echo "no nvcc that works here: install the CUDA toolkit, or set CUDA_HOME"
     exit 77
 fi
-"$bin/cmake" --build $folder -j "$jobs" --target ops ops_cuda
+"$bin/cmake" --build $folder -j "$jobs" --target ops ops_cuda core_gpu
 "$bin/python" -m pytest -q tests/packaging/test_cuda_library.py
