@@ -1,8 +1,7 @@
 #!/bin/sh
 # cuda.sh BIN JOBS [ARCHITECTURES]: builds python/fused_embedding/_ops_cuda.so with nvcc for the
-# TensorFlow of BIN/python, loads it and lists its kernels; and core_gpu.so, which nothing may be
-# missing from. Needs no GPU. ARCHITECTURES: all where
-# empty. Exits with 77 if there is no nvcc.
+# TensorFlow of BIN/python, loads it and lists its kernels. Also links core_gpu.so, which is not
+# loaded. Needs no GPU. ARCHITECTURES: all where empty. Exits with 77 if there is no nvcc.
 set -e
 bin=$PWD/$1 jobs=$2 architectures=$3
 tools/system_packages.sh g++

@@ -54,6 +54,15 @@ def test_each_result_is_in_the_folder_of_its_machine_and_is_fit_to_be_shown():
             assert not record.get("unfit"), path
 
 
+def test_a_gpu_is_shown_by_a_result_of_all_sizes():
+    """Later ones of some sizes, `--only=table`, are beside it."""
+    shown = results.of_gpus()
+    assert shown
+    assert all(
+        {"criteo_d128_forward", "unique", "cpu_W2"} <= record["cells"].keys() for record in shown
+    )
+
+
 def test_load_rejects_another_schema(tmp_path):
     path = tmp_path / "old.json"
     path.write_text(json.dumps({"schema": "something/0"}))

@@ -93,9 +93,6 @@ std::vector<Shares> SharesOfRows(const KeyColumnCase& column) {
   return rows;
 }
 
-// Each table has a step of its own.
-int64_t StepOf(int64_t step, size_t table) { return step + 100 * static_cast<int64_t>(table); }
-
 // Tables in device memory, and as maps.
 class Tables {
  public:
@@ -110,17 +107,17 @@ class Tables {
   // A lookup, and a step of gradient descent if it inserts.
   void Step(const std::vector<KeyColumnCase>& cases, int64_t step, bool insert, Random* random) {
     const DeviceKeyColumns columns(cases);
-    std::vector<int64_t> steps;
-    for (size_t t = 0; t < tables_.size(); ++t) steps.push_back(StepOf(step, t));
+    const GpuUseLists uses = {{}, {}, step};
+    const std::vector<int64_t> steps = uses.StepsOf(tables_.size());
     const GpuTableGroupInput<float> in = {columns.input(num_tables()), AsSpan(tables_), insert,
-                                          AsSpan(std::as_const(steps))};
+                                          AsSpan(steps)};
     const int64_t num_waits = NumWaits();
     GpuTableGroupPlan plan;
     ASSERT_TRUE(IsOk(PlanTableGroupLookup(gpu_, in, &plan)));
     const int64_t num_planned = NumWaits() - num_waits;
     const bool is_any_new = plan.training.insert.order.size() > 0;
     EXPECT_EQ(num_planned, !kIsEmulated ? 0 : !insert ? 1 : is_any_new ? 3 : 2);
-    if (insert) Count(cases, step);
+    if (insert) Count(cases, uses);
     Outputs out(cases, plan, models_.size());
     ASSERT_TRUE(IsOk(RunTableGroupLookup<float>(gpu_, in, plan, out.view())));
     EXPECT_EQ(NumWaits() - num_waits, num_planned) << "a Run waits";
@@ -156,11 +153,11 @@ class Tables {
 
   int64_t num_tables() const { return static_cast<int64_t>(models_.size()); }
 
-  void Count(const std::vector<KeyColumnCase>& cases, int64_t step) {
+  void Count(const std::vector<KeyColumnCase>& cases, const GpuUseLists& uses) {
     const FoundKeys keys = WantedKeys(cases, num_tables());
     for (size_t t = 0; t < models_.size(); ++t) {
       for (size_t i = 0; i < keys.keys[t].size(); ++i) {
-        models_[t].Use(keys.keys[t][i], keys.counts[t][i], StepOf(step, t));
+        models_[t].Use(keys.keys[t][i], keys.counts[t][i], uses.StepOf(t));
       }
     }
   }

@@ -51,7 +51,7 @@ def test_one_output_is_the_results_side_by_side(kind, device, seed):
     variables = [kind(t) for t in tables]
     [got] = group_stages.lookup(variables, columns, concat=True)
     want = tf.concat(group_stages.lookup(variables, columns), axis=1)
-    if device == "GPU":  # addresses decide how wide loads are, and so in which order rows are added
+    if device == "GPU":  # addresses decide how wide loads are, and how lanes divide a norm
         assert_close(got, want, terms=64)
     else:
         assert_same_bits(got, want)

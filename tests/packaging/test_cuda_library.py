@@ -5,6 +5,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import types
 
 import pytest
 import tensorflow as tf
@@ -175,6 +176,65 @@ def test_cuda_is_initialised_only_to_tell_gpus_apart(machine, seen, of_machine, 
     assert len(loaded) == 1
     assert not warnings
     assert bool(seen) == is_initialised
+
+
+NVML = (
+    "nvmlInit_v2",
+    "nvmlDeviceGetCount_v2",
+    "nvmlDeviceGetHandleByIndex_v2",
+    "nvmlDeviceGetCudaComputeCapability",
+)
+
+
+def nvml_of(gpus, opened):
+    """NVML's functions by name, on a machine with these GPUs; `opened` has an item while it is."""
+
+    def put(*values):
+        for pointer, value in values:
+            pointer._obj.value = value
+        return 0
+
+    functions = (
+        lambda: opened.append(1) or 0,
+        lambda count: put((count, len(gpus))),
+        lambda i, gpu: put((gpu, 100 + i)),
+        lambda gpu, *numbers: put(*zip(numbers, gpus[gpu.value - 100], strict=True)),
+    )
+    return dict(zip(NVML, functions, strict=True)) | {"nvmlShutdown": opened.clear}
+
+
+def capabilities_by(monkeypatch, functions):
+    """What is known of the machine from an NVML that has these functions."""
+    library = types.SimpleNamespace(**functions)
+    monkeypatch.setattr(cuda.ctypes, "CDLL", lambda _: library)
+    return cuda._capabilities_of_machine()
+
+
+@pytest.mark.parametrize("gpus", [[], [(9, 0)], [(8, 0), (9, 0)]])
+def test_nvml_tells_the_gpus_of_the_machine(monkeypatch, gpus):
+    opened = []
+    assert capabilities_by(monkeypatch, nvml_of(gpus, opened)) == gpus
+    assert not opened
+
+
+@pytest.mark.parametrize("name", NVML)
+@pytest.mark.parametrize("is_there", [True, False])
+def test_nvml_that_fails_or_lacks_a_function_tells_nothing(monkeypatch, name, is_there):
+    opened = []
+    functions = nvml_of([(9, 0)], opened)
+    del functions[name]
+    if is_there:
+        functions[name] = lambda *_: 999
+    assert capabilities_by(monkeypatch, functions) is None
+    assert not opened
+
+
+def test_a_machine_without_nvml_tells_nothing(monkeypatch):
+    def cannot_open(name):
+        raise OSError(name)
+
+    monkeypatch.setattr(cuda.ctypes, "CDLL", cannot_open)
+    assert cuda._capabilities_of_machine() is None
 
 
 FORKS = """

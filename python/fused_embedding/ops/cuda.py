@@ -7,7 +7,7 @@ import ctypes
 import json
 import pathlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import tensorflow as tf
 from absl import logging
@@ -31,32 +31,37 @@ def _compute_capabilities() -> list[tuple[int, int]]:
 
 
 def _capabilities_of_machine() -> list[tuple[int, int]] | None:
-    """Those of all GPUs, whether TensorFlow sees them or not; None: NVML is not there.
+    """Those of all GPUs, whether TensorFlow sees them or not; None: NVML does not tell.
 
     NVML leaves CUDA uninitialised. A process that has initialised CUDA cannot fork others that use
     it, and importing a package must not be what does it.
     """
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
+
+        def call(name: str, *arguments: object) -> None:
+            if getattr(nvml, name)(*arguments) != 0:
+                raise OSError(f"{name} failed")
+
+        call("nvmlInit_v2")
+        try:
+            return _capabilities(call)
+        finally:
+            nvml.nvmlShutdown()
+    except (OSError, AttributeError):  # a function that an old NVML lacks
         return None
+
+
+def _capabilities(call: Callable[..., None]) -> list[tuple[int, int]]:
     count, major, minor = ctypes.c_uint(), ctypes.c_int(), ctypes.c_int()
+    call("nvmlDeviceGetCount_v2", ctypes.byref(count))
     found = []
-    if nvml.nvmlInit_v2() != 0:
-        return None
-    try:
-        if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
-            return None
-        for i in range(count.value):
-            gpu = ctypes.c_void_p()
-            if nvml.nvmlDeviceGetHandleByIndex_v2(i, ctypes.byref(gpu)) != 0:
-                return None
-            numbers = ctypes.byref(major), ctypes.byref(minor)
-            if nvml.nvmlDeviceGetCudaComputeCapability(gpu, *numbers) != 0:
-                return None
-            found.append((major.value, minor.value))
-    finally:
-        nvml.nvmlShutdown()
+    for i in range(count.value):
+        gpu = ctypes.c_void_p()
+        call("nvmlDeviceGetHandleByIndex_v2", i, ctypes.byref(gpu))
+        numbers = ctypes.byref(major), ctypes.byref(minor)
+        call("nvmlDeviceGetCudaComputeCapability", gpu, *numbers)
+        found.append((major.value, minor.value))
     return found
 
 
