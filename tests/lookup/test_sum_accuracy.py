@@ -7,9 +7,6 @@ import tensorflow as tf
 import fused_embedding as fe
 from checking import like, sparse
 
-# On a GPU rows are added in one chain: docs/gpu.md.
-pytestmark = pytest.mark.on_cpu
-
 NUM_ROWS = 4000
 # Those around which the order of additions changes, and long ones. Rows of up to nine ids are added
 # as stock adds them.

@@ -158,7 +158,7 @@ class ColumnCombiner {
       }
       const double denominator = Denominator(column_.combiner, row.terms);
       const bool has_weights = !column_.weights.empty();
-      const auto divisor = DivisorOf<C>(denominator, row.num_pairs, has_weights);
+      const auto divisor = DivisorOf(static_cast<C>(denominator), row.num_pairs, has_weights);
       sums_[s] = {rows_.row(row.row), divisor, num_pairs};
     }
     num_pairs_before_ = blocks->row(block.num_sums - 1).num_pairs;

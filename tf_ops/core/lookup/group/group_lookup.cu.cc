@@ -96,7 +96,7 @@ __device__ void CombineRow(const ColumnRun<T>& run, const ColumnGroups<T>& group
   const int32_t* splits = groups.splits + run.first_row + row;
   const Range range =
       run.is_one_hot ? Range{first_pair + row, first_pair + row + 1} : Range{splits[0], splits[1]};
-  const RowTerms<C> terms = TermsOf(column, range.begin, range.end, pair);
+  const RowTerms terms = TermsOf(column, range.begin, range.end, pair);
   T* out = run.out.data + row * run.out.stride;
   if (terms.count == 0) {
     const bool has_default = column.fills_default();
@@ -104,7 +104,7 @@ __device__ void CombineRow(const ColumnRun<T>& run, const ColumnGroups<T>& group
     const C scale =
         has_default ? ClipScaleOf<kWidth>(lanes, embedding, column.dim, column.max_norm) : C{0};
     const auto row_of = [&](int64_t) { return ScaledRow<T>{embedding, 1}; };
-    StoreRowSum<kWidth>(lanes, column.dim, {0, 1}, row_of, scale, out);
+    StoreRowSum<kWidth>(lanes, column.dim, {0, 1}, row_of, Divisor<C>{scale, true}, out);
     return;
   }
   const bool is_zero = HasZeroDenominator(column.combiner, terms.sum);
@@ -114,8 +114,9 @@ __device__ void CombineRow(const ColumnRun<T>& run, const ColumnGroups<T>& group
     const C clip = column.max_norm >= 0 ? groups.clip_scale[first_pair + k] : C{1};
     return ScaledRow<T>{column.row(k), column.weight(k) * clip};
   };
+  const Divisor<C> divisor = is_zero ? Divisor<C>() : DivisorOfRow(column, terms);
   StoreRowSum<kWidth>(lanes, column.dim, {range.begin, is_zero ? range.begin : range.end}, row_of,
-                      RowScale(column.combiner, terms.sum), out);
+                      divisor, out);
 }
 
 template <int kWidth, typename T>

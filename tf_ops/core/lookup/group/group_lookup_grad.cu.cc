@@ -57,13 +57,13 @@ __global__ void RowScalesKernel(const GradColumn<T>* __restrict__ columns, int64
   const GroupColumn<T>& column = of_block.column;
   of_block.ForEachRow([&](int64_t row) {
     const int64_t number = of_block.first_row + row;
-    C terms = static_cast<C>(counts[number]);
+    double terms = counts[number];
     if (column.combiner != Combiner::kSum && !column.weights.empty()) {
       // A pair that does not exist may be among them: its column is an error then.
       const auto pair_at = [&](int64_t i) { return pairs.order[i] - of_block.first_pair; };
       terms = TermsOf(column, pairs.splits[number], pairs.splits[number + 1], pair_at).sum;
     }
-    row_scale[number] = ScaleOfRow(column, row, terms);
+    row_scale[number] = static_cast<C>(ScaleOfRow(column, row, terms));
   });
 }
 

@@ -65,7 +65,7 @@ class RowsOfDims {
       const bool is_long = IsOf(pair + kTermsAtOnce + 1, *row);
       if (is_long && IsOf(pair + kMax, *row)) break;
       RowSum<kDim, kVectorBytes, C> sum;
-      RowTerms<double> terms;
+      RowTerms terms;
       const int64_t stop = AddUp<kHasWeights>(table, *row, is_long, pair, &terms, &sum);
       if (stop < 0 || IsOfRowBefore(stop, *row)) return false;
       pair = stop;
@@ -76,7 +76,7 @@ class RowsOfDims {
         rows_.StoreZeros(*row);
       } else {
         const double denominator = Denominator(column_.combiner, terms.sum);
-        sum.Divide(DivisorOf<C>(denominator, terms.count, kHasWeights));
+        sum.Divide(DivisorOf(static_cast<C>(denominator), terms.count, kHasWeights));
         sum.Store(rows_.row(*row));
       }
     }
@@ -88,7 +88,7 @@ class RowsOfDims {
   // are more than kTermsAtOnce + 1. Returns the position after them, or -1.
   template <bool kHasWeights, typename Table, typename Sum>
   FE_INLINE int64_t AddUp(const Table& table, int64_t row, bool is_long, int64_t pair,
-                          RowTerms<double>* terms, Sum* sum) const {
+                          RowTerms* terms, Sum* sum) const {
     Sum eight, rest;
     while (is_long) {
       eight = Sum();
@@ -115,7 +115,7 @@ class RowsOfDims {
 
   // Returns false if the pair is kept and its id is not in the table.
   template <bool kHasWeights, typename Table, typename Sum>
-  FE_INLINE bool Add(const Table& table, int64_t pair, RowTerms<double>* terms, Sum* sum) const {
+  FE_INLINE bool Add(const Table& table, int64_t pair, RowTerms* terms, Sum* sum) const {
     if (const int64_t ahead = pair + kRowsInFlight; ahead < ids_.size) {
       if (IsInTable(ids_[ahead])) table.Fetch(ids_[ahead]);
     }

@@ -4,6 +4,7 @@
 #define FUSED_EMBEDDING_CORE_LOOKUP_ROWS_COMBINER_H_
 
 #include <cmath>
+#include <cstdint>
 #include <string>
 
 #include "tf_ops/core/base/dtype.h"
@@ -56,6 +57,23 @@ template <typename Sum>
 FE_INLINE Sum RowScale(Combiner combiner, Sum sum_of_terms) {
   if (HasZeroDenominator(combiner, sum_of_terms)) return 0;
   return 1 / Denominator(combiner, sum_of_terms);
+}
+
+// Terms that are added to each other before they are added to a sum of more.
+constexpr int64_t kTermsAtOnce = 8;
+
+// What a sum is divided by, as in TensorFlow: SparseSegmentMean multiplies sums of up to nine rows
+// by 1 / denominator, which is rounded once more. Such results are TensorFlow's to the last bit.
+template <typename C>
+struct Divisor {
+  C number = 1;
+  bool is_inverse = true;
+};
+
+template <typename C>
+FE_INLINE Divisor<C> DivisorOf(C denominator, int64_t num_terms, bool has_weights) {
+  if (has_weights || num_terms > kTermsAtOnce + 1) return {denominator, false};
+  return {1 / denominator, true};
 }
 
 // The factor by which max_norm scales a row of this norm. Source: tf.clip_by_norm.

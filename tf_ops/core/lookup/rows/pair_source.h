@@ -59,27 +59,38 @@ struct ScaledRow {
   ComputeType<T> factor = 0;
 };
 
-// The kept pairs of a row: their number, and the sum of their terms of the denominator. A CPU adds
-// them up as double, a GPU as ComputeType.
-template <typename Sum>
+// The kept pairs of a row: their number, and the sum of their terms of the denominator.
 struct RowTerms {
   int64_t count = 0;
-  Sum sum = 0;
+  double sum = 0;
 };
 
 // Adds up pairs pair_at(begin) ... pair_at(end - 1), in this order, on a GPU.
 template <typename Source, typename PairAt>
-FE_INLINE RowTerms<ComputeType<typename Source::Value>> TermsOf(const Source& source, int64_t begin,
-                                                                int64_t end,
-                                                                const PairAt& pair_at) {
-  RowTerms<ComputeType<typename Source::Value>> terms;
+FE_INLINE RowTerms TermsOf(const Source& source, int64_t begin, int64_t end,
+                           const PairAt& pair_at) {
+  const bool are_added = !source.weights.empty() && source.combiner != Combiner::kSum;
+  RowTerms terms;
   for (int64_t i = begin; i < end; ++i) {
     const int64_t pair = pair_at(i);
     if (!source.IsKept(pair)) continue;
     ++terms.count;
-    terms.sum += DenominatorTerm(source.combiner, source.weight(pair));
+    if (are_added) terms.sum += DenominatorTerm(source.combiner, source.weight(pair));
   }
+  if (!are_added) terms.sum = static_cast<double>(terms.count);
   return terms;
+}
+
+// What the sum of a row's pairs is divided by, on a GPU. The denominator is not 0.
+template <typename Source>
+FE_INLINE Divisor<ComputeType<typename Source::Value>> DivisorOfRow(const Source& source,
+                                                                    const RowTerms& terms) {
+  using C = ComputeType<typename Source::Value>;
+  const bool has_weights = !source.weights.empty();
+  // The root of a count has the same bits in both types, and is fast in one.
+  const C denominator = has_weights ? static_cast<C>(Denominator(source.combiner, terms.sum))
+                                    : Denominator(source.combiner, static_cast<C>(terms.count));
+  return DivisorOf(denominator, terms.count, has_weights);
 }
 
 // The factor of a row's sum(w e), given the sum of its pairs' terms; 0 for a zero row.

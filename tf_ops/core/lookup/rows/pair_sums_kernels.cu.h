@@ -227,14 +227,17 @@ __device__ void FinishRow(const Lanes& lanes, const TableWork<T, Sink>& work, in
   ForEachPart<Sink>(lanes, kWidth, dim, [&](int64_t offset) {
     typename Sink::template Part<kWidth> part;
     work.table.sink.Fetch(row, dim, offset, &part);
-    ComputeType<T> sums[kWidth] = {};
+    double totals[kWidth] = {};
     const bool has_part = HasPart<Sink>(offset, dim);
 #pragma unroll 8
     for (int64_t tile = tiles.begin; has_part && tile < tiles.end; ++tile) {
       const ComputeType<T>* partial = work.partial(tile, tile == tiles.begin) + offset;
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) sums[i] += partial[i];
+      for (int i = 0; i < kWidth; ++i) totals[i] += partial[i];
     }
+    ComputeType<T> sums[kWidth];
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) sums[i] = static_cast<ComputeType<T>>(totals[i]);
     work.table.sink.Take(lanes, row, dim, offset, sums, &part);
   });
 }

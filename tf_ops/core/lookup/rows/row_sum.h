@@ -14,27 +14,12 @@
 #include <cstring>
 
 #include "tf_ops/core/base/vectors.h"
+#include "tf_ops/core/lookup/rows/combiner.h"
 
 namespace fused_embedding {
 
-// Terms that are added to each other before they are added to a sum of more.
-constexpr int64_t kTermsAtOnce = 8;
 // Terms of a block.
 constexpr int64_t kTermsInBlock = 128;
-
-// What a sum is divided by, as in TensorFlow: SparseSegmentMean multiplies sums of up to nine rows
-// by 1 / denominator, which is rounded once more. Such results are TensorFlow's to the last bit.
-template <typename C>
-struct Divisor {
-  C number = 1;
-  bool is_inverse = true;
-};
-
-template <typename C>
-FE_INLINE Divisor<C> DivisorOf(double denominator, int64_t num_terms, bool has_weights) {
-  if (has_weights || num_terms > kTermsAtOnce + 1) return {static_cast<C>(denominator), false};
-  return {1 / static_cast<C>(denominator), true};
-}
 
 // A sum of kNumValues values of rows, in vectors: they stay in registers while rows are added. An
 // array is loaded and stored with each addition.

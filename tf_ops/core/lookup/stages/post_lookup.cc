@@ -59,7 +59,8 @@ class RowCombiner {
       Sum sum;
       AddUpTerms(first, stop, add, &sum);
       if (stop > first) {
-        sum.Divide(DivisorOf<C>(Denominator(combiner, terms), stop - first, has_weights));
+        sum.Divide(
+            DivisorOf(static_cast<C>(Denominator(combiner, terms)), stop - first, has_weights));
       }
       sum.Store(out + row * dim);
     }

@@ -41,15 +41,14 @@ __global__ void __launch_bounds__(kBlockSize, kMinCombineBlocks<T>)
     const int64_t first = groups.splits[row];
     int64_t stop = pairs.IsZeroRow(row) ? first : groups.splits[row + 1];
     if (lanes.lane == 0) num_ids[row] = static_cast<int32_t>(stop - first);
-    C terms = static_cast<C>(stop - first);
-    if (pairs.combiner == Combiner::kSum) {
-      terms = 1;
-    } else if (!pairs.weights.empty()) {
+    RowTerms terms = {stop - first, static_cast<double>(stop - first)};
+    if (pairs.combiner != Combiner::kSum && !pairs.weights.empty()) {
       const auto pair_at = [&](int64_t i) { return groups.order[i]; };
-      terms = TermsOf(pairs, first, stop, pair_at).sum;
+      terms = TermsOf(pairs, first, stop, pair_at);
     }
-    if (HasZeroDenominator(pairs.combiner, terms)) stop = first;
-    StoreRowSum<kWidth>(lanes, pairs.dim, {first, stop}, row_of, RowScale(pairs.combiner, terms),
+    if (HasZeroDenominator(pairs.combiner, terms.sum)) stop = first;
+    const Divisor<C> divisor = stop == first ? Divisor<C>() : DivisorOfRow(pairs, terms);
+    StoreRowSum<kWidth>(lanes, pairs.dim, {first, stop}, row_of, divisor,
                         combined + row * pairs.dim);
   }
 }

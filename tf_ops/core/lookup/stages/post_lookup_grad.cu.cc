@@ -25,8 +25,8 @@ __global__ void ScalesOfPairsKernel(Pairs<T> pairs, const int32_t* __restrict__ 
   using C = ComputeType<T>;
   for (int64_t row = ThreadOfGrid(); row < pairs.num_rows; row += NumThreadsOfGrid()) {
     const auto pair_at = [&](int64_t i) { return order[i]; };
-    const C terms = splits ? TermsOf(pairs, splits[row], splits[row + 1], pair_at).sum : C{0};
-    scale[row] = ScaleOfRow(pairs, row, terms);
+    const double terms = splits ? TermsOf(pairs, splits[row], splits[row + 1], pair_at).sum : 0;
+    scale[row] = static_cast<C>(ScaleOfRow(pairs, row, terms));
   }
 }
 
