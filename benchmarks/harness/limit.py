@@ -27,6 +27,7 @@ SOURCE = pathlib.Path(__file__).resolve().parents[3] / "shared" / "bench" / "flo
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-shared", "-fPIC", "-lpthread", "-lm")
 LEARNING_RATE = 0.01
 NAMES = ("limit", "limit_each", "limit_grouped")
+BY_KEY = "limit_by_key"
 HUGE_PAGES = 1  # as our tables have, with a vocabulary and without
 _ONE_HOT_KINDS = {"forward": 0, "sgd": 1, "adagrad": 2}
 _MULTI_HOT_OFFSET = 3  # floor_run numbers the multi-hot loops after the one-hot ones
@@ -197,16 +198,39 @@ class HashLimit:
         self._index = index
         self._out: dict[int, np.ndarray] = {}
 
-    def find(self, keys: np.ndarray) -> None:
-        """Copies the rows of `keys` `[n]` out."""
+    def find(self, keys: np.ndarray) -> np.ndarray:
+        """Returns the rows of `keys` `[n]`, in memory that the next call overwrites."""
         n = len(keys)
         if n not in self._out:
             self._out[n] = np.zeros((n, self._dim), np.float32)
-        out = self._out[n].ctypes.data
+        out = self._out[n]
         self._loop.floor_run(
             *(self._FIND, 1, None, None, keys.ctypes.data, None),
-            *(1, n, self._dim, out, 0.0, n, *self._index, self._pool),
+            *(1, n, self._dim, out.ctypes.data, 0.0, n, *self._index, self._pool),
         )
+        return out
+
+
+class KeyLimit:
+    """Such a table for each column of a workload of one-hot columns, whose ids are the keys.
+
+    Rows by key cost at least this: two places of memory that depend on each other, where the rows
+    of the other loops are one. An id is found as often as it occurs.
+    """
+
+    def __init__(self, loop: ctypes.CDLL, workload: workloads.Workload):
+        self._tables = [
+            HashLimit(loop, np.arange(column.rows), column.dim) for column in workload.columns
+        ]
+        self._batches = [
+            [np.ascontiguousarray(column.ids) for column in batch.columns]
+            for batch in workload.batches()
+        ]
+
+    def find(self, i: int) -> list[np.ndarray]:
+        """Returns the rows of batch i, of each column."""
+        batch = self._batches[i % len(self._batches)]
+        return [table.find(ids) for table, ids in zip(self._tables, batch, strict=True)]
 
 
 def _address(array: np.ndarray | None) -> int | None:

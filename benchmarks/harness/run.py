@@ -189,15 +189,17 @@ def _measure_pass(
     peers = _peers(workload, threads) if not systems.SYSTEMS[names[0]].arithmetic else None
     make = steps.SessionRunner if _MODE.value == "session" else steps.FunctionRunner
     runner = make(workload, list(cells), names, threads)
-    bound = None
+    bound, by_key = None, None
     if loop:
         bound = limit.Limit(loop, workload, threads, "adagrad" in cells)
+        if _is_keyed() and threads == 1 and all(column.is_one_hot for column in workload.columns):
+            by_key = limit.KeyLimit(loop, workload)
     # The order of PHASES: a sparse update changes how stock's default reads its variables.
     for phase in (phase for phase in PHASES if phase in cells):
         able = [name for name in names if phase in systems.SYSTEMS[name].phases]
-        _measure_phase(_Pass(workload, runner, able, bound, peers), cells[phase])
+        _measure_phase(_Pass(workload, runner, able, bound, by_key, peers), cells[phase])
     runner.close()
-    del runner, bound, peers
+    del runner, bound, by_key, peers
     gc.collect()
 
 
@@ -208,6 +210,7 @@ class _Pass(NamedTuple):
     runner: Any
     able: list[str]
     bound: limit.Limit | None
+    by_key: limit.KeyLimit | None
     peers: torch_peers.TorchPeers | None
 
 
@@ -218,15 +221,16 @@ def _measure_phase(of_pass: _Pass, cell: dict) -> None:
     runner, able, phase = of_pass.runner, of_pass.able, cell["phase"]
     check.assert_systems_agree(runner, able, phase)
     limits = of_pass.bound.steps(phase) if of_pass.bound else {}
+    by_key = {limit.BY_KEY: of_pass.by_key.find} if of_pass.by_key and phase == "forward" else {}
     beside = of_pass.peers.steps(phase) if of_pass.peers else {}
     ours = {name: runner.step(name, phase) for name in able}
     again = {ITSELF: ours[OURS[phase]]} if OURS[phase] in ours else {}
-    steps = ours | again | beside | limits
+    steps = ours | again | beside | limits | by_key
     samples = timing.alternate(steps, _ROUNDS.value, _BLOCK.value)
     fastest = min(limits, key=lambda name: np.median(samples[name]), default=None)
     suffix = "_default" if able[0].endswith("_default") else ""  # a limit of each pass
     for name in steps:
-        if name in limits:
+        if name in limits or name in by_key:
             cell["systems"][name + suffix] = timing.summary(samples[name])
         else:
             cell["systems"][name] = _figures(samples, name, fastest, OURS[phase])
@@ -251,8 +255,10 @@ def _figures(samples: dict, name: str, fastest: str | None, repeated: str) -> di
     figures = timing.summary(samples[name])
     if fastest is not None:
         figures |= {"limit": fastest, "x_limit": timing.ratio(samples[name], samples[fastest])}
+    if limit.BY_KEY in samples:
+        figures |= {f"x_{limit.BY_KEY}": timing.ratio(samples[name], samples[limit.BY_KEY])}
     if name in systems.SYSTEMS and systems.SYSTEMS[name].is_ours:
-        left_out = {name, *limit.NAMES, *([] if name == repeated else [ITSELF])}
+        left_out = {name, *limit.NAMES, limit.BY_KEY, *([] if name == repeated else [ITSELF])}
         others = [other for other in samples if other not in left_out]
         speedups = {other: timing.ratio(samples[other], samples[name]) for other in others}
         figures["speedup_over"] = speedups

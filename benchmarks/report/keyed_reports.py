@@ -33,7 +33,8 @@ def reports(records: Sequence[dict]) -> dict[str, str]:
 def _workload_table(record: dict) -> str:
     axes = record["axes"]
     lines = [f"### {axes['workload']} on tables without a vocabulary, {axes['threads']} thread(s)"]
-    lines += ["", *markdown.head(["step", "system", "ms", "x limit", "over tfra", "of v2's time"])]
+    head = ["step", "system", "ms", "x limit", "x limit by key", "over tfra", "of v2's time"]
+    lines += ["", *markdown.head(head)]
     for cell in record["cells"]:
         for name, entry in cell["systems"].items():
             if name.startswith("limit"):
@@ -46,6 +47,7 @@ def _workload_table(record: dict) -> str:
                 markdown.milliseconds(entry),
                 _median(entry),
             ]
+            row.append(_number(entry.get("x_limit_by_key", {}).get("median")))
             row += [_number(speedups.get("tfra", {}).get("median")), _number(share)]
             lines.append(markdown.row(row))
     return "\n".join(lines)

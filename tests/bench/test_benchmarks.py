@@ -43,9 +43,11 @@ def test_all_systems_agree_on_a_tiny_workload(tmp_path, workload, mode):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["session", "function"])
-def test_tables_without_a_vocabulary_agree_with_variables(tmp_path, mode):
-    arguments = ["--workload=tiny_multi_hot"]
+@pytest.mark.parametrize(
+    ("mode", "workload"), [("session", "tiny"), ("function", "tiny_multi_hot")]
+)
+def test_tables_without_a_vocabulary_agree_with_variables(tmp_path, mode, workload):
+    arguments = [f"--workload={workload}"]
     arguments += ["--system=v2,ev_group,ev_group_inference,ev_v2,ev_v2_inference"]
     record, _ = run_driver(tmp_path, *arguments, f"--mode={mode}")
     assert record["axes"]["tables"] == "keyed"
@@ -54,6 +56,9 @@ def test_tables_without_a_vocabulary_agree_with_variables(tmp_path, mode):
         for name in ("ev_v2_inference", "ev_group_inference"):
             assert (name in cell["systems"]) == (cell["phase"] == "forward")
         assert cell["systems"]["ev_v2"]["speedup_over"]["v2"]["median"] > 0
+        # The loop by key finds rows of one-hot columns.
+        has_loop = limit.SOURCE.exists() and workload == "tiny" and cell["phase"] == "forward"
+        assert ("x_limit_by_key" in cell["systems"]["ev_group"]) == has_loop
 
 
 @pytest.mark.slow
@@ -169,6 +174,18 @@ def test_limit_looks_up_the_sums_of_the_rows():
     np.add.at(want, row_ids, table[ids])
     want /= np.maximum(np.bincount(row_ids, minlength=32), 1)[:, None]
     np.testing.assert_allclose(bound.combined, want, rtol=1e-5)
+
+
+def test_limit_finds_rows_by_key():
+    loop = limit.compile_loop()
+    if loop is None:
+        pytest.skip(f"{limit.SOURCE} is not there: the limit loop lies outside the repository")
+    workload = WORKLOADS["tiny"]
+    bound = limit.KeyLimit(loop, workload)
+    columns = zip(bound.find(1), workload.batches()[1].columns, workload.columns, strict=True)
+    for rows, batch, column in columns:
+        table = 1e-3 * np.arange(column.rows * column.dim) + 1e-3
+        np.testing.assert_allclose(rows, table.reshape(column.rows, -1)[batch.ids], rtol=1e-5)
 
 
 def make_runner(values):
