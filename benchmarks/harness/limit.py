@@ -26,8 +26,8 @@ SOURCE = pathlib.Path(__file__).resolve().parents[3] / "shared" / "bench" / "flo
 # -fno-math-errno lets the square root of Adagrad be vectorised.
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-shared", "-fPIC", "-lpthread", "-lm")
 LEARNING_RATE = 0.01
-NAMES = ("limit", "limit_each", "limit_grouped")
 BY_KEY = "limit_by_key"
+NAMES = ("limit", "limit_each", "limit_grouped", BY_KEY)
 HUGE_PAGES = 1  # as our tables have, with a vocabulary and without
 _ONE_HOT_KINDS = {"forward": 0, "sgd": 1, "adagrad": 2}
 _MULTI_HOT_OFFSET = 3  # floor_run numbers the multi-hot loops after the one-hot ones
@@ -90,6 +90,7 @@ class Limit:
         workload: workloads.Workload,
         threads: int,
         with_slots: bool,
+        by_key: bool = False,
     ):
         self._loop, self._workload, self._threads = loop, workload, threads
         batches = workload.batches()
@@ -97,16 +98,22 @@ class Limit:
             self._part(list(columns), batches, with_slots)
             for _, columns in itertools.groupby(range(workload.num_columns), self._call_of)
         ]
+        is_one_hot = all(column.is_one_hot for column in workload.columns)
+        has_loop = by_key and is_one_hot and threads == 1
+        self._by_key = KeyLimit(loop, workload) if has_loop else None
 
     @property
     def combined(self) -> np.ndarray:
         """`[batch_size, total_dim]` float32 that the forward loop wrote last."""
         return np.concatenate([part.combined for part in self._parts], axis=1)
 
-    def steps(self, phase: str) -> dict[str, Callable[[int], None]]:
+    def steps(self, phase: str) -> dict[str, Callable[[int], object]]:
         """Returns the loops that do what `phase` does, each for batch i; none for "gradient"."""
         if phase == "forward":
-            return {"limit": lambda i: self._run("forward", i)}
+            found: dict[str, Callable[[int], object]] = {}
+            if self._by_key:
+                found[BY_KEY] = self._by_key.find
+            return {"limit": lambda i: self._run("forward", i)} | found
         if phase == "gradient":
             return {}
 

@@ -189,17 +189,15 @@ def _measure_pass(
     peers = _peers(workload, threads) if not systems.SYSTEMS[names[0]].arithmetic else None
     make = steps.SessionRunner if _MODE.value == "session" else steps.FunctionRunner
     runner = make(workload, list(cells), names, threads)
-    bound, by_key = None, None
+    bound = None
     if loop:
-        bound = limit.Limit(loop, workload, threads, "adagrad" in cells)
-        if _is_keyed() and threads == 1 and all(column.is_one_hot for column in workload.columns):
-            by_key = limit.KeyLimit(loop, workload)
+        bound = limit.Limit(loop, workload, threads, "adagrad" in cells, by_key=_is_keyed())
     # The order of PHASES: a sparse update changes how stock's default reads its variables.
     for phase in (phase for phase in PHASES if phase in cells):
         able = [name for name in names if phase in systems.SYSTEMS[name].phases]
-        _measure_phase(_Pass(workload, runner, able, bound, by_key, peers), cells[phase])
+        _measure_phase(_Pass(workload, runner, able, bound, peers), cells[phase])
     runner.close()
-    del runner, bound, by_key, peers
+    del runner, bound, peers
     gc.collect()
 
 
@@ -210,7 +208,6 @@ class _Pass(NamedTuple):
     runner: Any
     able: list[str]
     bound: limit.Limit | None
-    by_key: limit.KeyLimit | None
     peers: torch_peers.TorchPeers | None
 
 
@@ -221,16 +218,15 @@ def _measure_phase(of_pass: _Pass, cell: dict) -> None:
     runner, able, phase = of_pass.runner, of_pass.able, cell["phase"]
     check.assert_systems_agree(runner, able, phase)
     limits = of_pass.bound.steps(phase) if of_pass.bound else {}
-    by_key = {limit.BY_KEY: of_pass.by_key.find} if of_pass.by_key and phase == "forward" else {}
     beside = of_pass.peers.steps(phase) if of_pass.peers else {}
     ours = {name: runner.step(name, phase) for name in able}
     again = {ITSELF: ours[OURS[phase]]} if OURS[phase] in ours else {}
-    steps = ours | again | beside | limits | by_key
+    steps = ours | again | beside | limits
     samples = timing.alternate(steps, _ROUNDS.value, _BLOCK.value)
     fastest = min(limits, key=lambda name: np.median(samples[name]), default=None)
     suffix = "_default" if able[0].endswith("_default") else ""  # a limit of each pass
     for name in steps:
-        if name in limits or name in by_key:
+        if name in limits:
             cell["systems"][name + suffix] = timing.summary(samples[name])
         else:
             cell["systems"][name] = _figures(samples, name, fastest, OURS[phase])
@@ -258,7 +254,7 @@ def _figures(samples: dict, name: str, fastest: str | None, repeated: str) -> di
     if limit.BY_KEY in samples:
         figures |= {f"x_{limit.BY_KEY}": timing.ratio(samples[name], samples[limit.BY_KEY])}
     if name in systems.SYSTEMS and systems.SYSTEMS[name].is_ours:
-        left_out = {name, *limit.NAMES, limit.BY_KEY, *([] if name == repeated else [ITSELF])}
+        left_out = {name, *limit.NAMES, *([] if name == repeated else [ITSELF])}
         others = [other for other in samples if other not in left_out]
         speedups = {other: timing.ratio(samples[other], samples[name]) for other in others}
         figures["speedup_over"] = speedups
