@@ -110,10 +110,8 @@ class Limit:
     def steps(self, phase: str) -> dict[str, Callable[[int], object]]:
         """Returns the loops that do what `phase` does, each for batch i; none for "gradient"."""
         if phase == "forward":
-            found: dict[str, Callable[[int], object]] = {}
-            if self._by_key:
-                found[BY_KEY] = self._by_key.find
-            return {"limit": lambda i: self._run("forward", i)} | found
+            loops: dict[str, Callable[[int], object]] = {"limit": lambda i: self._run("forward", i)}
+            return loops | ({BY_KEY: self._by_key.find} if self._by_key else {})
         if phase == "gradient":
             return {}
 
