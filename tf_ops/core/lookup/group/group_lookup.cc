@@ -114,13 +114,7 @@ class ColumnCombiner {
   bool CombineUsual(int64_t stop) {
     Buffer<int64_t> wide_ids;  // code for ids of 32 bits would be as much again
     const Span<const int64_t> ids = WideIds(stop, &wide_ids);
-    while (row_ < end_) {
-      if (!CombineUsualRows(ids)) return false;
-      if (row_ == end_) break;
-      const int64_t long_stop = pairs_.begin(row_ + 1);
-      if (long_stop <= next_ || !AddUpBlocks(long_stop)) return false;
-    }
-    return next_ == stop;
+    return CombineUsualRows(ids) && next_ == stop;
   }
 
   // The ids of [next_, stop) at their positions; none without memory.

@@ -6,7 +6,7 @@
 namespace fused_embedding {
 namespace {
 
-using Dims = std::integer_sequence<int64_t, 16, 32, 64, 128>;
+using Kinds = RowKinds<WholeRows<16>, WholeRows<32>, WholeRows<64>, WholeRows<128>>;
 
 template <typename Rows>
 struct Decoded {
@@ -18,7 +18,7 @@ struct Decoded {
 
 bool AreUsualStoredRows(const GroupColumn<float>& column) {
   return column.is_stored() && column.max_norm < 0 && column.weights.empty() &&
-         IsOneOf(column.dim, Dims());
+         Kinds::HaveDim(column.dim);
 }
 
 bool CombineUsualStoredRows(const GroupColumn<float>& column, Span<const int64_t> ids,
@@ -26,7 +26,7 @@ bool CombineUsualStoredRows(const GroupColumn<float>& column, Span<const int64_t
                             int64_t* next) {
   return WithRowsOf(column.stored.format, [&](auto format) {
     using Rows = Decoded<std::decay_t<decltype(format)>>;
-    return RowsOfDims<float, Rows::template Of, Dims, false>(column, ids, rows)
+    return RowsOfDims<float, Rows::template Of, Kinds, false>(column, ids, rows)
         .Combine(end, row, next);
   });
 }

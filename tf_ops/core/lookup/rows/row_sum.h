@@ -96,6 +96,50 @@ class RowSum {
   Vector sum_[kNumVectors] = {};
 };
 
+// A sum of `dim` values, more than half of kMaxDim and at most kMaxDim: one sum of the first
+// kMaxDim / 2 of them and one of the last, which overlap. So few classes have every dim, and none
+// has a loop. Values that are in both are the same bits twice.
+template <int64_t kMaxDim, int64_t kVectorBytes, typename C>
+class SumOfHalves {
+ public:
+  static constexpr int64_t kNumValues = kMaxDim;
+
+  FE_INLINE explicit SumOfHalves(int64_t dim) : second_offset_(dim - Half::kNumValues) {}
+
+  template <bool kIsScaled, typename T>
+  FE_INLINE void Add(C scale, const T* row) {
+    first_.template Add<kIsScaled>(scale, row);
+    second_.template Add<kIsScaled>(scale, row + second_offset_);
+  }
+  FE_INLINE void Add(const SumOfHalves& other) {
+    first_.Add(other.first_);
+    second_.Add(other.second_);
+  }
+  FE_INLINE void Divide(const Divisor<C>& divisor) {
+    first_.Divide(divisor);
+    second_.Divide(divisor);
+  }
+  template <typename T>
+  FE_INLINE void Store(T* out) const {
+    first_.Store(out);
+    second_.Store(out + second_offset_);
+  }
+  FE_INLINE void AddTo(bool is_first, double* parts) const {
+    first_.AddTo(is_first, parts);
+    second_.AddTo(is_first, parts + Half::kNumValues);
+  }
+  FE_INLINE void AddParts(const double* parts) {
+    first_.AddParts(parts);
+    second_.AddParts(parts + Half::kNumValues);
+  }
+
+ private:
+  using Half = RowSum<kMaxDim / 2, kVectorBytes, C>;
+
+  Half first_, second_;
+  int64_t second_offset_;
+};
+
 // Makes `sum` that of terms [begin, end), at most a block of them: add(i, to) adds term i. One
 // loop: rows are short, and how many terms they have is hard to predict. Nine terms are a sum of
 // eight, and one that is added to it: no reason to stop at eight.
