@@ -38,7 +38,7 @@ PHASES = {
     "sgd": "+ SGD",
     "adagrad": "+ Adagrad",
 }
-STEPS = {"forward", "sgd", "adagrad"}  # of what is drawn; a gradient without a step may be there
+STEPS = PHASES.keys() - {"gradient"}  # a result without one of these is not drawn
 BAR_WIDTH = 0.12
 
 

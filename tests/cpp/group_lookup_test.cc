@@ -276,7 +276,7 @@ void ExpectSpoiltPairsToBeFound(int64_t dim, int64_t pairs_in_row, bool is_weigh
 }
 
 TEST(GroupLookup, FindsWhateverCheckColumnsFinds) {
-  for (const int64_t dim : {0, 3, 8}) {
+  for (const int64_t dim : {0, 3, 8, 20}) {
     for (const int64_t pairs_in_row : {1, 3, 10, 40, 300}) {
       for (const bool is_weighted : {false, true}) {
         SCOPED_TRACE(::testing::Message() << dim << " " << pairs_in_row << " " << is_weighted);

@@ -1,13 +1,12 @@
-// Combines rows of up to 256 values, pair by pair: pairs are checked when they are added. The
-// number of vectors of a sum is known when this is compiled. The fewer instructions lie between the
-// rows of a table, the more of them the processor fetches at a time.
+// Combines rows of up to 256 values, pair by pair: pairs are checked when they are added. A sum has
+// a number of vectors that the compiler knows. The fewer instructions are between two rows of a
+// table, the more rows the processor fetches at a time.
 
 #ifndef FUSED_EMBEDDING_CORE_LOOKUP_GROUP_USUAL_ROWS_H_
 #define FUSED_EMBEDDING_CORE_LOOKUP_GROUP_USUAL_ROWS_H_
 
 #include <cstdint>
 #include <type_traits>
-#include <utility>
 
 #include "tf_ops/core/lookup/group/column_rows.h"
 #include "tf_ops/core/lookup/rows/row_sums.h"
@@ -26,12 +25,12 @@ struct WholeRows {
   static constexpr int64_t Dim(int64_t) { return kDim; }
 };
 
-// Rows of kMaxDim / 2 to kMaxDim values, and their sums.
+// Rows of more than kMaxDim / 2 and at most kMaxDim values, and their sums.
 template <int64_t kMaxDim>
 struct HalvesOfRows {
   template <int64_t kVectorBytes, typename C>
   using Sum = SumOfHalves<kMaxDim, kVectorBytes, C>;
-  static constexpr bool AreOf(int64_t dim) { return dim >= kMaxDim / 2 && dim <= kMaxDim; }
+  static constexpr bool AreOf(int64_t dim) { return dim > kMaxDim / 2 && dim <= kMaxDim; }
   static constexpr int64_t Dim(int64_t dim) { return dim; }
 };
 
@@ -40,8 +39,8 @@ struct RowKinds {
   static constexpr bool HaveDim(int64_t dim) { return (Kinds::AreOf(dim) || ...); }
 };
 
-// Rows of a dim that Kinds, a RowKinds, has. TableRows<kVectorBytes> is what reads them:
-// table_rows.h.
+// Combines rows by the first of Kinds, a RowKinds, that has their dim. TableRows<kVectorBytes>
+// reads the rows of the table: table_rows.h.
 template <typename T, template <int64_t> typename TableRows, typename Kinds, bool kMayHaveWeights>
 class RowsOfDims {
  public:
@@ -112,8 +111,9 @@ class RowsOfDims {
     return true;
   }
 
-  // Adds up the pairs of a row, `pair` being the first, in the order of AddUpTerms, to `sum`, which
-  // is zero. `parts` is memory for Sum::kNumValues. Returns the position after the pairs.
+  // Adds up the pairs of a row, from its first `pair` on, in the order of AddUpTerms; a dropped
+  // pair has a place in this order. `sum` must be zero; `parts` is memory for Sum::kNumValues.
+  // Returns the position after the pairs.
   template <bool kHasWeights, typename Table, typename Sum>
   FE_INLINE int64_t AddUp(const Table& table, int64_t row, int64_t pair, double* parts,
                           RowTerms* terms, Sum* sum) const {
@@ -131,14 +131,14 @@ class RowsOfDims {
     }
   }
 
-  // The same of at most kTermsInBlock pairs, in the order of the other AddUpBlock. No place far
-  // ahead is asked what it holds: it is not in the cache, and to wait for it takes longer than to
-  // add up a short row.
+  // Adds up at most kTermsInBlock pairs, in the order of row_sum.h's AddUpBlock. It reads the rows
+  // of the next few pairs only. A read far ahead misses the cache, and takes longer than the sum of
+  // a short row.
   template <bool kHasWeights, typename Table, typename Sum>
   FE_INLINE int64_t AddUpBlock(const Table& table, int64_t row, int64_t pair, RowTerms* terms,
                                Sum* sum) const {
-    // The registers hold two sums of more than 128 values. Two are stored while the third is added
-    // to: by itself the compiler has that one in memory.
+    // Three sums of more than 128 values do not fit into the registers. Two are stored while pairs
+    // are added to `rest`: the compiler would store `rest`.
     constexpr bool kIsLarge = Sum::kNumValues > 128;
     C stored[2][kIsLarge ? Sum::kNumValues : 1];
     const int64_t block_end = pair + kTermsInBlock;
@@ -164,8 +164,7 @@ class RowsOfDims {
     return pair;
   }
 
-  // Adds eight pairs after eight, as long as the row has more than seven, to `eight`, which then
-  // has the last of them, and those before to `sum`.
+  // Adds up the whole eights of a block: the last one to `eight`, those before it to `sum`.
   template <bool kHasWeights, typename Table, typename Sum>
   FE_INLINE int64_t AddUpEights(const Table& table, int64_t row, int64_t pair, RowTerms* terms,
                                 Sum* eight, Sum* sum) const {

@@ -96,9 +96,9 @@ class RowSum {
   Vector sum_[kNumVectors] = {};
 };
 
-// A sum of `dim` values, more than half of kMaxDim and at most kMaxDim: one sum of the first
-// kMaxDim / 2 of them and one of the last, which overlap. So few classes have every dim, and none
-// has a loop. Values that are in both are the same bits twice.
+// A sum of `dim` values, more than kMaxDim / 2 and at most kMaxDim: a RowSum of the first kMaxDim /
+// 2 and one of the last kMaxDim / 2. Values in the middle are in both, with the same bits. Few
+// classes cover every dim, and their number of vectors is known.
 template <int64_t kMaxDim, int64_t kVectorBytes, typename C>
 class SumOfHalves {
  public:
