@@ -20,9 +20,11 @@ using StorePtr = std::unique_ptr<ColdStore>;
 using Rows = std::map<int64_t, std::string>;
 
 #ifdef FE_ROCKSDB_LIBRARY
-constexpr const char* kRocksDbLibrary = FE_ROCKSDB_LIBRARY;
+inline const char* RocksDbUnderTest() {
+  return IsSanitized() ? FE_ROCKSDB_LIBRARY_SANITIZED : FE_ROCKSDB_LIBRARY;
+}
 #else
-constexpr const char* kRocksDbLibrary = nullptr;
+inline const char* RocksDbUnderTest() { return nullptr; }
 #endif
 
 class ColdStoreTest : public ::testing::Test {
@@ -30,7 +32,7 @@ class ColdStoreTest : public ::testing::Test {
   explicit ColdStoreTest(std::string kind) : kind_(std::move(kind)) {}
 
   void SetUp() override {
-    if (kind_ == "rocksdb" && kRocksDbLibrary == nullptr) GTEST_SKIP() << "needs librocksdb-dev";
+    if (kind_ == "rocksdb" && RocksDbUnderTest() == nullptr) GTEST_SKIP() << "needs librocksdb-dev";
     const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
     std::string name = std::string(info->test_suite_name()) + "_" + info->name();
     std::replace(name.begin(), name.end(), '/', '_');
@@ -55,7 +57,7 @@ class ColdStoreTest : public ::testing::Test {
     return options;
   }
   Status Open(const ColdStoreOptions& options, StorePtr* store) const {
-    if (IsRocksDb()) return OpenColdStore(kRocksDbLibrary, options, store);
+    if (IsRocksDb()) return OpenColdStore(RocksDbUnderTest(), options, store);
     return MemoryColdStore::Open(options, store);
   }
   StorePtr Opened(const ColdStoreOptions& options) const {

@@ -161,7 +161,7 @@ TieredTable MakeTiered(const std::string& folder, Faults* faults) {
   config.storage.dram_bytes = (int64_t{4} << 20) + (128 << 10);
   config.storage.open = [faults](const ColdStoreOptions& options, StorePtr* store) {
     StorePtr rocksdb;
-    FE_RETURN_IF_ERROR(OpenColdStore(kRocksDbLibrary, options, &rocksdb));
+    FE_RETURN_IF_ERROR(OpenColdStore(RocksDbUnderTest(), options, &rocksdb));
     *store = std::make_unique<FaultyColdStore>(options, std::move(rocksdb), faults);
     return Status();
   };

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <initializer_list>
 #include <limits>
@@ -24,6 +25,10 @@
 #include "tf_ops/core/base/exec.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
+
+// Defined where a sanitizer is linked in.
+extern "C" __attribute__((weak)) void __asan_init();
+extern "C" __attribute__((weak)) void __tsan_init();
 
 namespace fused_embedding {
 
@@ -128,16 +133,21 @@ class ThreadedExec final : public CpuExec {
 
 constexpr int kThreadCounts[] = {1, 2, 3, 7};
 
-// Sanitizers look at what is read and written, and are ten times slower. So fewer cases run with
-// them; another run has compared the results of all.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kIsSanitized = true;
-#else
-constexpr bool kIsSanitized = false;
-#endif
+// Whether the program is linked with the address or the thread sanitizer. The tests themselves are
+// compiled without.
+inline bool IsAddressSanitized() { return __asan_init != nullptr; }
+inline bool IsSanitized() { return IsAddressSanitized() || __tsan_init != nullptr; }
 
-// How many of `number` random cases to try: with sanitizers a quarter.
-constexpr int NumCases(int number) { return kIsSanitized ? (number + 3) / 4 : number; }
+// Sanitizers look at what is read and written, and are ten times slower; so is an emulated CPU,
+// for which FE_FEW_CASES is in the environment. So fewer cases run there; another run has compared
+// the results of all.
+inline bool HasFewCases() {
+  static const bool has_few_cases = IsSanitized() || std::getenv("FE_FEW_CASES") != nullptr;
+  return has_few_cases;
+}
+
+// How many of `number` random cases to try: all of them, or a quarter.
+inline int NumCases(int number) { return HasFewCases() ? (number + 3) / 4 : number; }
 
 template <typename T>
 struct ValueTraits;

@@ -45,7 +45,7 @@ TEST_F(CudaDeviceInputs, PermutationIsChecked) {
       {{2, 0, 0, 0, 0, -1}, "partition_permutation[0] = (2, 0) is no row of emb_shards"},
       {{0, 0, 1, 0, -1, 0}, "partition_permutation[2] = (-1, 0) is no row of emb_shards"},
   };
-  for (const uint64_t seed : kOrderSeeds) {
+  for (const uint64_t seed : OrderSeeds()) {
     ShuffleOrder(seed);
     for (const auto& of : kCases) {
       const DeviceArray<int32_t> permutation = Entries(of.entries);

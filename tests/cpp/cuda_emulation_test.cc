@@ -23,7 +23,7 @@ TEST_F(CudaEmulation, ABarrierIsReachedByAllThreadsOfABlock) {
   Array<int32_t> in(3 * kBlockSize);
   for (int64_t i = 0; i < in.size(); ++i) in[i] = static_cast<int32_t>(i);
   const DeviceArray<int32_t> device_in(in), out(in.size());
-  for (const uint64_t seed : kOrderSeeds) {
+  for (const uint64_t seed : OrderSeeds()) {
     ShuffleOrder(seed);
     ASSERT_TRUE(IsOk(LaunchBlocks(gpu, 3, ReverseKernel, device_in.data(), out.data())));
     const Array<int32_t> got = out.ToHost();
@@ -48,7 +48,7 @@ __global__ void WarpKernel(int32_t* sums, uint32_t* ballots, int32_t* firsts) {
 TEST_F(CudaEmulation, LanesOfAWarpExchangeValues) {
   const DeviceArray<int32_t> sums(kBlockSize), firsts(kBlockSize);
   const DeviceArray<uint32_t> ballots(kBlockSize);
-  for (const uint64_t seed : kOrderSeeds) {
+  for (const uint64_t seed : OrderSeeds()) {
     ShuffleOrder(seed);
     ASSERT_TRUE(IsOk(LaunchBlocks(gpu, 1, WarpKernel, sums.data(), ballots.data(), firsts.data())));
     const Array<int32_t> got = sums.ToHost(), got_firsts = firsts.ToHost();

@@ -27,7 +27,7 @@ TYPED_TEST(CudaGather, CopiesRowsOfAnySizeAndGivesZerosForOtherIds) {
     }
     const DeviceArray<char> device_table(table);
     const DeviceArray<TypeParam> device_ids(ids);
-    for (const uint64_t seed : kOrderSeeds) {
+    for (const uint64_t seed : OrderSeeds()) {
       ShuffleOrder(seed);
       const DeviceArray<char> out(kNumIds * row_bytes);
       ASSERT_TRUE(IsOk(Gather<TypeParam>(this->gpu, {device_table.data(), kNumRows, row_bytes},
@@ -64,7 +64,7 @@ TYPED_TEST(CudaGather, CheckNamesTheFirstBadId) {
     ids[124] = ids[4000] = -5;
     const std::string name = "id " + std::to_string(bad) + " at position 123";
     const DeviceArray<TypeParam> device_ids(ids);
-    for (const uint64_t seed : kOrderSeeds) {
+    for (const uint64_t seed : OrderSeeds()) {
       ShuffleOrder(seed);
       EXPECT_TRUE(IsInvalid(CheckIds(this->gpu, 10, device_ids.view()), {name.c_str(), "[0, 10)"}));
     }

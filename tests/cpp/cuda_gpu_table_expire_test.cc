@@ -37,7 +37,7 @@ TYPED_TEST(CudaGpuTableExpire, TheOldAndTheSmall) {
   constexpr int64_t kNumKeys = 400;
   const TestGpu gpu;
   const double norm_of_4 = std::sqrt(3.0 * 4 * 4);
-  for (const uint64_t seed : kOrderSeeds) {
+  for (const uint64_t seed : OrderSeeds()) {
     for (const Expiry& expiry : {Expiry{50, 20, 0}, Expiry{50, 0, norm_of_4}, Expiry{45, 9, 2.0},
                                  Expiry{0, 1, 0}, Expiry{1000, 0, 0}}) {
       const auto table = TableOfAges<TypeParam>(gpu, kNumKeys);

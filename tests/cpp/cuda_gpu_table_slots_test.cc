@@ -42,7 +42,7 @@ std::string WithAdded(const std::string& row, const GpuTable& table) {
 }
 
 TEST_F(CudaGpuTableSlots, RowsKeepWhatTheyHave) {
-  for (const uint64_t seed : kOrderSeeds) {
+  for (const uint64_t seed : OrderSeeds()) {
     const auto table = FilledTable(gpu, Keys(0, 300));
     EXPECT_GT(table->num_buckets(), 4);  // several pieces
     const KeyedGpuRows before = Export(gpu, *table);

@@ -213,7 +213,7 @@ class Tables {
 };
 
 TEST_F(CudaGpuTableTraining, CountsAsMapsInAnyOrderOfThreads) {
-  for (const uint64_t seed : kOrderSeeds) {
+  for (const uint64_t seed : OrderSeeds()) {
     Random random(1);
     for (int round = 0; round < NumCases(6); ++round) {
       SCOPED_TRACE(testing::Message() << "order " << seed << ", round " << round);

@@ -69,7 +69,7 @@ std::vector<std::pair<int64_t, int64_t>> Metadata(const GpuExec& gpu, GpuTable* 
 
 TEST_F(CudaGpuTableValues, AreSetAndNothingElseIs) {
   for (const GpuEviction eviction : {GpuEviction::kNone, GpuEviction::kLru, GpuEviction::kLfu}) {
-    for (const uint64_t seed : kOrderSeeds) {
+    for (const uint64_t seed : OrderSeeds()) {
       ShuffleOrder(seed);
       Random random(seed);
       const GpuTableConfig config =
@@ -105,7 +105,7 @@ TEST_F(CudaGpuTableValues, MetadataIsThatOfTheRows) {
 }
 
 TEST_F(CudaGpuTableValues, MissingKeysAreCountedForEachTable) {
-  for (const uint64_t seed : kOrderSeeds) {
+  for (const uint64_t seed : OrderSeeds()) {
     ShuffleOrder(seed);
     Random random(seed);
     for (const Ints& sizes : {Ints{0}, Ints{1}, Ints{32}, Ints{5, 0, 700, 31}, Ints{0, 64, 1}}) {

@@ -40,7 +40,7 @@ TEST_F(CudaGroupKeys, EqualTheirDefinitionInAnyOrderOfThreads) {
       columns.push_back(RandomKeyColumn(&random, num_tables, round % 30 == 0 ? 3000 : 12));
     }
     const FoundKeys want = WantedKeys(columns, num_tables);
-    for (const uint64_t seed : kOrderSeeds) {
+    for (const uint64_t seed : OrderSeeds()) {
       ShuffleOrder(seed);
       const FoundKeys found = FindOnGpu(gpu, columns, num_tables);
       ASSERT_TRUE(IsOk(found.status));

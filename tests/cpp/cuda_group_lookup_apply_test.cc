@@ -132,7 +132,7 @@ class CudaGroupLookupApply : public GpuTest {
     for (int seed = 0; seed < NumCases(25); ++seed) {
       SCOPED_TRACE(seed);
       std::string bytes;
-      for (const uint64_t order : kOrderSeeds) {
+      for (const uint64_t order : OrderSeeds()) {
         ShuffleOrder(order);
         SteppedGroup<T, Slot> group(seed, has_number_a_row);
         std::vector<TableAfter> want;

@@ -13,7 +13,7 @@ TYPED_TEST(CudaGroupLookup, EqualsItsDefinitionInAnyOrderOfThreads) {
     const DeviceGroup<TypeParam> group(seed);
     const int64_t gap = seed % 5;
     std::vector<Array<TypeParam>> want;
-    for (const uint64_t order : kOrderSeeds) {
+    for (const uint64_t order : OrderSeeds()) {
       ShuffleOrder(order);
       std::vector<Array<TypeParam>> got = group.Combine(this->gpu, gap);
       if (want.empty()) {
@@ -31,12 +31,12 @@ TYPED_TEST(CudaGroupLookup, GradientEqualsItsDefinitionInAnyOrderOfThreads) {
     SCOPED_TRACE(seed);
     const DeviceGroup<TypeParam> group(seed);
     std::string bytes;
-    for (const uint64_t order : kOrderSeeds) {
+    for (const uint64_t order : OrderSeeds()) {
       ShuffleOrder(order);
       const auto got = group.Backward(this->gpu, seed % 2);
       std::string got_bytes;
       for (const auto& table : got) got_bytes += table.ids.bytes() + table.rows.bytes();
-      if (order == kOrderSeeds[0]) {
+      if (order == OrderSeeds()[0]) {
         group.ExpectGradient(got);
         bytes = got_bytes;
       }
@@ -50,12 +50,12 @@ TYPED_TEST(CudaGroupLookup, GradientOfWeightsEqualsItsDefinitionInAnyOrderOfThre
     SCOPED_TRACE(seed);
     const DeviceGroup<TypeParam> group(seed);
     std::string bytes;
-    for (const uint64_t order : kOrderSeeds) {
+    for (const uint64_t order : OrderSeeds()) {
       ShuffleOrder(order);
       const auto got = group.BackwardWeights(this->gpu, seed % 3);
       std::string got_bytes;
       for (const auto& column : got) got_bytes += column.bytes();
-      if (order == kOrderSeeds[0]) {
+      if (order == OrderSeeds()[0]) {
         group.ExpectWeightsGradients(got);
         bytes = got_bytes;
       }

@@ -53,7 +53,7 @@ TEST_F(CudaPartition, EqualsTheCpuInAnyOrderOfThreads) {
       }
       PartitionResult want;
       const Status want_status = Partition(ids, shard_rows, strategy, &want);
-      for (const uint64_t seed : kOrderSeeds) {
+      for (const uint64_t seed : OrderSeeds()) {
         ShuffleOrder(seed);
         PartitionResult got;
         const Status status = Partition(gpu, ids, shard_rows, strategy, &got);

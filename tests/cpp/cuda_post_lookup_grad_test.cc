@@ -58,14 +58,14 @@ TYPED_TEST(CudaPostLookupGrad, AgreesWithItsDefinitionInAnyOrderOfThreads) {
         const DevicePairs<T> pairs(in, 1 + RandomInt(random, 0, 1), RandomInt(random, 0, 1));
         const int64_t gap = RandomInt(random, 0, 1);
         Array<T> first;
-        for (const uint64_t seed : kOrderSeeds) {
+        for (const uint64_t seed : OrderSeeds()) {
           ShuffleOrder(seed);
           Array<T> got;
           ASSERT_TRUE(IsOk(PostLookupGrad(this->gpu, pairs.pairs(), {}, flat_grad, &got, gap)));
           ASSERT_NO_FATAL_FAILURE(
               ExpectRowsClose(got, want, 4 * MaxAbs(NaiveClippedGrad(in, combined_grad))))
               << in;
-          if (seed == kOrderSeeds[0]) first = Array<T>::Of(got.values());
+          if (seed == OrderSeeds()[0]) first = Array<T>::Of(got.values());
           EXPECT_EQ(got.bytes(), first.bytes()) << in << ", order " << seed;
         }
       });
@@ -88,7 +88,7 @@ TYPED_TEST(CudaPostLookupGrad, SumsOfIdsWithManyPairsAreTakenInTiles) {
   const DevicePairs<TypeParam> pairs(in);
   const Array<TypeParam> flat_grad = Flat<TypeParam>(combined_grad, 1);
   std::string bytes;
-  for (const uint64_t seed : kOrderSeeds) {
+  for (const uint64_t seed : OrderSeeds()) {
     ShuffleOrder(seed);
     Array<TypeParam> got;
     ASSERT_TRUE(IsOk(PostLookupGrad(this->gpu, pairs.pairs(), {}, flat_grad, &got)));

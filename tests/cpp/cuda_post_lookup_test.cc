@@ -52,7 +52,7 @@ TYPED_TEST(CudaPostLookup, AgreesWithItsDefinitionInAnyOrderOfThreads) {
         const Matrix want = NaiveCombine(in);
         const DevicePairs<T> pairs(in, 1 + RandomInt(random, 0, 1), RandomInt(random, 0, 1));
         std::string bytes;
-        for (const uint64_t seed : kOrderSeeds) {
+        for (const uint64_t seed : OrderSeeds()) {
           ShuffleOrder(seed);
           Result<T> result;
           ASSERT_TRUE(IsOk(PostLookup(this->gpu, pairs.pairs(), &result)));

@@ -55,7 +55,7 @@ TYPED_TEST(CudaPostLookupWeightsGrad, AgreesWithItsDefinitionInAnyOrderOfThreads
         const DevicePairs<T> pairs(in, 1 + RandomInt(random, 0, 1), RandomInt(random, 0, 1));
         const int64_t gap = RandomInt(random, 0, 1);
         std::string bytes;
-        for (const uint64_t seed : kOrderSeeds) {
+        for (const uint64_t seed : OrderSeeds()) {
           ShuffleOrder(seed);
           const auto got = WeightsGrad<T>(this->gpu, pairs.pairs(), grad, gap);
           ASSERT_NO_FATAL_FAILURE(ExpectWeightsGrad<T>(in, grad, NaiveWeightsGrad(in, grad), got));

@@ -66,7 +66,7 @@ TEST_F(CudaPreLookup, EqualsTheCpuInAnyOrderOfThreads) {
     PreLookupResult want;
     const Status want_status = PreLookup(batch, &want);
     num_errors += !want_status.ok();
-    for (const uint64_t seed : kOrderSeeds) {
+    for (const uint64_t seed : OrderSeeds()) {
       ShuffleOrder(seed);
       PreLookupResult got;
       const Status status = OnGpu(gpu, batch, &got);

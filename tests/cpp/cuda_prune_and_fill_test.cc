@@ -89,7 +89,7 @@ TYPED_TEST(CudaPruneAndFill, EqualsTheCpu) {
     batch.options.prune_weights = batch.weights.size() > 0 && RandomBool(&random);
     batch.options.fill = RandomBool(&random, 0.8);
     const PruneAndFillResult<TypeParam> want = batch.OnCpu();
-    for (const uint64_t seed : kOrderSeeds) {
+    for (const uint64_t seed : OrderSeeds()) {
       ShuffleOrder(seed);
       PruneAndFillResult<TypeParam> got;
       ASSERT_TRUE(IsOk(batch.OnGpu(this->gpu, &got)));
@@ -120,7 +120,7 @@ TYPED_TEST(CudaPruneAndFill, GradientGoesToTheKeptPairs) {
 TEST_F(CudaPruneAndFillFloat, NamesTheFirstBadRow) {
   PruneAndFillResult<float> out;
   for (const int64_t row : {int64_t{3}, int64_t{-1}, kInt64Max, kInt64Min}) {
-    for (const uint64_t seed : kOrderSeeds) {
+    for (const uint64_t seed : OrderSeeds()) {
       ShuffleOrder(seed);
       EXPECT_TRUE(IsInvalid(Batch<float>({1, 2, 3}, {0, row, 4}, 3).OnGpu(gpu, &out),
                             {"sp_indices[1, 0] = ", std::to_string(row).c_str(), "num_rows = 3"}));

@@ -212,11 +212,11 @@ class CudaSparseApplyTables : public GpuTest {};
 TEST_F(CudaSparseApplyTables, UpdatesAllTablesInAnyOrderOfThreads) {
   const Tables tables;
   std::string bytes;
-  for (const uint64_t order : kOrderSeeds) {
+  for (const uint64_t order : OrderSeeds()) {
     ShuffleOrder(order);
     const DeviceTables device(tables);
     ASSERT_TRUE(IsOk(Apply(gpu, "adagrad", device.Updates(), {0.5, 0.25, 0.1})));
-    if (order == kOrderSeeds[0]) {
+    if (order == OrderSeeds()[0]) {
       ExpectAdagrad(tables.wide, device.wide);
       ExpectAdagrad(tables.shuffled, device.shuffled);
       ExpectAdagrad(tables.repeats, device.repeats);
@@ -365,7 +365,7 @@ TYPED_TEST(CudaRowWiseAdagrad, EqualsItsFormulaInAnyOrderOfThreads) {
     const Table<TypeParam> table(9, dim, 0, {8, 0, 3, 4, 7}, &random);
     const Array<C> accumulator = RandomArray<C>(9, 0.5, &random);
     std::string bytes;
-    for (const uint64_t order : kOrderSeeds) {
+    for (const uint64_t order : OrderSeeds()) {
       ShuffleOrder(order);
       const DeviceTable<TypeParam> device(table, dim % 2);
       const Array<C> got_accumulator = this->Step(table, device, accumulator);

@@ -328,7 +328,7 @@ std::vector<KeyColumnCase> RandomColumns(Random* random, int64_t num_tables) {
 }
 
 TEST_F(CudaTableGroup, TrainsAsMapsInAnyOrderOfThreads) {
-  for (const uint64_t seed : kOrderSeeds) {
+  for (const uint64_t seed : OrderSeeds()) {
     Random random(1);
     for (int round = 0; round < NumCases(10); ++round) {
       SCOPED_TRACE(testing::Message() << "order " << seed << ", round " << round);

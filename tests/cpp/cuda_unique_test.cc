@@ -54,7 +54,7 @@ TYPED_TEST(CudaUnique, IsTheSameInAnyOrderOfThreads) {
         ids.push_back(static_cast<Id>(RandomInt(&random, -range, range)));
       }
       const auto want = NaiveUnique<Id, Index>(ids);
-      for (const uint64_t seed : kOrderSeeds) {
+      for (const uint64_t seed : OrderSeeds()) {
         ShuffleOrder(seed);
         EXPECT_TRUE((Unique<Id, Index>(this->gpu, ids) == want))
             << size << " ids up to " << range << ", order " << seed;
@@ -69,7 +69,7 @@ TEST_F(CudaUniqueInt64, IsRightWhereAllHashesCollide) {
   for (uint64_t i = 0; i < 1500; ++i) {
     ids.push_back(static_cast<int64_t>(InverseMix64((i % 300) << 44)));
   }
-  for (const uint64_t seed : kOrderSeeds) {
+  for (const uint64_t seed : OrderSeeds()) {
     ShuffleOrder(seed);
     EXPECT_TRUE((Unique<int64_t, int32_t>(gpu, ids) == NaiveUnique<int64_t, int32_t>(ids)));
   }

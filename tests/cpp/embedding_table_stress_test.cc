@@ -175,7 +175,7 @@ int64_t ResidentBytes() {
 
 // Twenty million keys with FE_SLOW_TESTS=1 in the environment, and two million else.
 TEST(EmbeddingTableStressTest, MemoryOfManyKeys) {
-  if (kIsSanitized)
+  if (IsSanitized())
     GTEST_SKIP() << "under a sanitizer: its shadow memory would be measured as well";
   const int64_t num_keys = std::getenv("FE_SLOW_TESTS") == nullptr ? 2'000'000 : 20'000'000;
   constexpr int64_t kBatch = 1 << 16;
@@ -213,7 +213,7 @@ TEST(EmbeddingTableStressTest, MemoryOfManyKeys) {
 
 // Huge pages of which a row or two are used would be as much again.
 TEST(EmbeddingTableStressTest, MemoryOfExpectedRows) {
-  if (kIsSanitized)
+  if (IsSanitized())
     GTEST_SKIP() << "under a sanitizer: its shadow memory would be measured as well";
   constexpr int64_t kRowBytes = 4096, kRows = 513, kSlabs = 16;
   std::vector<RowSlab> slabs;
@@ -264,7 +264,7 @@ std::vector<std::unique_ptr<char[]>> AllMemory() {
 }
 
 TEST(EmbeddingTableStressTest, ATableSurvivesALackOfMemory) {
-  if (kIsSanitized) GTEST_SKIP() << "under a sanitizer: they need address space of their own";
+  if (IsSanitized()) GTEST_SKIP() << "under a sanitizer: they need address space of their own";
   TableConfig config = TestConfig();
   config.layout.dim = 256;
   config.num_shards = 1;

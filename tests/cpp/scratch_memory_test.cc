@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/cpp/core_testing.h"
 #include "tf_ops/core/base/buffer.h"
 
 namespace fused_embedding {
@@ -14,12 +15,6 @@ namespace {
 
 constexpr int64_t kKiB = 1024;
 constexpr int64_t kMiB = 1024 * kKiB;
-
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool kKeeps = false;  // so that the sanitizer sees what is used after it was freed
-#else
-constexpr bool kKeeps = true;
-#endif
 
 // Writes all of a block, as one that is too small would not survive.
 void* AllocateAndFill(ScratchMemory* scratch, int64_t bytes) {
@@ -30,7 +25,7 @@ void* AllocateAndFill(ScratchMemory* scratch, int64_t bytes) {
 }
 
 TEST(ScratchMemory, GivesOutAgainWhatWasFreed) {
-  if (!kKeeps) GTEST_SKIP() << "nothing is kept under the address sanitizer";
+  if (IsAddressSanitized()) GTEST_SKIP() << "nothing is kept under the address sanitizer";
   ScratchMemory scratch;
   void* const first = AllocateAndFill(&scratch, 100 * kKiB);
   EXPECT_EQ(scratch.kept_bytes(), 0);
@@ -59,7 +54,7 @@ TEST(ScratchMemory, BlocksHoldWhatWasAskedForAtAllSizes) {
         const int64_t before = scratch.kept_bytes();
         scratch.Free(memory, bytes);
         const int64_t block = scratch.kept_bytes() - before;
-        const bool is_kept = kKeeps && bytes >= 4096;
+        const bool is_kept = !IsAddressSanitized() && bytes >= 4096;
         EXPECT_GE(block, is_kept ? bytes : 0) << bytes;
         EXPECT_LE(block, is_kept ? bytes + bytes / 4 + 1 : 0) << bytes;
         if (is_kept) {  // it is found where it was put
@@ -80,7 +75,7 @@ TEST(ScratchMemory, KeepsNoMoreThanItsLimit) {
     scratch.Free(block, 48 * kMiB);
     EXPECT_LE(scratch.kept_bytes(), ScratchMemory::kMaxKeptBytes);
   }
-  EXPECT_EQ(scratch.kept_bytes() > 0, kKeeps);
+  EXPECT_EQ(scratch.kept_bytes() > 0, !IsAddressSanitized());
   scratch.Release();
   EXPECT_EQ(scratch.kept_bytes(), 0);
   // What is too large for every step is not kept at all.
@@ -107,7 +102,7 @@ TEST(ScratchMemory, ThreadsShareIt) {
 }
 
 TEST(ScratchMemory, BuffersComeFromIt) {
-  if (!kKeeps) GTEST_SKIP() << "nothing is kept under the address sanitizer";
+  if (IsAddressSanitized()) GTEST_SKIP() << "nothing is kept under the address sanitizer";
   ScratchMemory::Global().Release();
   Buffer<int64_t> buffer;
   ASSERT_TRUE(buffer.Allocate(4096).ok());

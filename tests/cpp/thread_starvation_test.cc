@@ -57,7 +57,7 @@ Status UseTier(const std::string& folder) {
   TableConfig config = TieredConfig(folder + "/table", 32 << 10);
   config.storage.open = [](ColdStoreOptions options, StorePtr* store) {
     options.num_readers = 1;
-    return OpenColdStore(kRocksDbLibrary, options, store);
+    return OpenColdStore(RocksDbUnderTest(), options, store);
   };
   std::unique_ptr<EmbeddingTable> table, in_dram;
   FE_RETURN_IF_ERROR(EmbeddingTable::Create(config, &table));
