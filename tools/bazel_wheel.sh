@@ -12,7 +12,7 @@ tensorflow=$("$python" tools/find_tensorflow.py)
 fresh=$(mktemp -d)
 trap 'rm -rf "$fresh"' EXIT
 "$python" -m venv "$fresh/venv"
-"$fresh/venv/bin/pip" install -q "tensorflow-cpu==${tensorflow##*;}"
+"$fresh/venv/bin/pip" install -q --no-compile "tensorflow-cpu==${tensorflow##*;}"
 # TensorFlow asks for any setuptools, so from Python 3.12 on pip has taken the newest one.
 packs_wheels="import find_setuptools as f, sys; sys.exit(not f.packs_wheels(sys.argv[1]))"
 if PYTHONPATH=tools "$python" -c "$packs_wheels" "$fresh/venv/bin/python"; then
@@ -29,6 +29,6 @@ install -m 644 bazel-bin/wheel/*.whl dist/bazel
 wheel=$(echo dist/bazel/*.whl)
 "$fresh/venv/bin/pip" install -q --dry-run --ignore-installed --report "$fresh/report" "$wheel[cpu]"
 grep -q '"name": "tensorflow.cpu"' "$fresh/report"
-"$fresh/venv/bin/pip" install -q "$wheel[cpu]"
+"$fresh/venv/bin/pip" install -q --no-compile "$wheel[cpu]"
 "$python" tools/readme_example.py >"$fresh/example.py"
 (cd "$fresh" && venv/bin/python example.py)

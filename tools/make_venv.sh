@@ -17,5 +17,9 @@ fi
 "$python" -c 'import ensurepip' 2>/dev/null || tools/system_packages.sh python3-venv
 rm -rf "$venv"
 "$python" -m venv "$venv"
-"$venv/bin/pip" install -q -r "$requirements"
+# Of the modules only those that are imported are compiled, when they are: a small part. What each
+# program imports is compiled here, for users who have Python write no bytecode.
+"$venv/bin/pip" install -q --no-compile -r "$requirements"
+env -u PYTHONDONTWRITEBYTECODE "$venv/bin/python" -c 'import importlib.util as u
+if u.find_spec("tensorflow"): import tensorflow as tf; tf.keras'
 touch "$venv/.done"
