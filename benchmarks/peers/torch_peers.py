@@ -52,6 +52,15 @@ _TAKES: dict[str, Callable[[workloads.Workload], bool]] = {
 NAMES = tuple(_TAKES)
 
 
+def _trains(name: str, workload: workloads.Workload) -> bool:
+    """Whether a step of a peer is right: EmbeddingBag adds the gradients of a row in bfloat16.
+
+    A sum of 256 equal numbers does not grow any more there. Of rows that a batch looks up often,
+    the change differs by 15 % from that of float32.
+    """
+    return name != "torch_embedding_bag" or workload.dtype != "bfloat16"
+
+
 def able(names: list[str], workload: workloads.Workload) -> list[str]:
     """Returns the peers that take a workload.
 
@@ -159,7 +168,7 @@ class TorchPeers:
             phase: "forward", "sgd" or "adagrad"; there is nothing for "gradient".
 
         Returns:
-            A callable of the batch number for each peer.
+            A callable of the batch number for each peer that computes this phase right.
 
         Raises:
             AssertionError: If what a peer's step computes differs from the oracle.
@@ -169,6 +178,8 @@ class TorchPeers:
             return {}
         made = {}
         for name in self._names:
+            if phase != "forward" and not _trains(name, self._workload):
+                continue
             peer = self._make[name](phase)
             self._check(name, phase, peer)
             made[name] = self._step(phase, peer)

@@ -201,35 +201,31 @@ class ServedTable:
         with tf.control_dependencies([first]):
             before = tf.ensure_shape(other.lookup(keys, -tf.ones_like(keys)), [None])
         with tf.control_dependencies([before]):
-            removal = other.remove(tf.boolean_mask(keys, rows < 0))
-        is_there = rows >= 0
+            removal = other.remove(tf.gather(keys, _positions_of(rows < 0)))
+        there = _positions_of(rows >= 0)
         with tf.control_dependencies([removal]):
-            insertion = other.insert(
-                tf.boolean_mask(keys, is_there), tf.boolean_mask(rows, is_there)
-            )
-        unread = tf.boolean_mask(before, before >= 0)
+            insertion = other.insert(tf.gather(keys, there), tf.gather(rows, there))
+        unread = tf.gather(before, _positions_of(before >= 0))
         return insertion, tf.concat([self.free_rows.read_value(), unread], axis=0)
 
     def _place(self, changes: TableChanges, free: tf.Tensor) -> tuple[Any, tf.Tensor]:
         """Writes values to free rows, and to new ones; where they are."""
         count = tf.size(changes.keys, tf.int64)
         num_reused = tf.minimum(count, tf.size(free, tf.int64))
-        reused = free[:num_reused]
+        reused, unused = tf.split(free, tf.stack([num_reused, -1]))
         # Not by ReadVariableOp, which copies all rows. Readers keep no reference to the rows.
         num_rows = tf.raw_ops.VariableShape(input=self.rows.handle, out_type=tf.int64)[0]
         num_missing = count - num_reused
         # Each growth copies all rows: a sixteenth more than is needed makes it rare.
         num_new = tf.where(num_missing > 0, num_missing + num_rows // 16, 0)
-        new = tf.range(num_rows, num_rows + num_new)
+        new, spare = tf.split(tf.range(num_rows, num_rows + num_new), tf.stack([num_missing, -1]))
         written = [_write(self.rows, changes.values, reused, num_new)]
         if self.counts is not None:
             written.append(_write(self.counts, changes.frequencies, reused, num_new))
-        freed = self.free_rows.assign(
-            tf.concat([free[num_reused:], new[num_missing:]], axis=0), read_value=False
-        )
+        freed = self.free_rows.assign(tf.concat([unused, spare], axis=0), read_value=False)
         with tf.control_dependencies([freed, *written]):
             placed = tf.constant(True)
-        return placed, tf.concat([reused, new[:num_missing]], axis=0)
+        return placed, tf.concat([reused, new], axis=0)
 
     def read(self, keys: tf.Tensor) -> tf.Tensor:
         """The rows of keys, as inference reads them.
@@ -280,6 +276,11 @@ class ServedTable:
             return first_values(self._initializer, keys, self.dim, self.dtype)
         num_defaults = tf.constant(self.defaults.shape[0], tf.int64)
         return tf.gather(self.defaults, tf.math.floormod(keys, num_defaults))
+
+
+def _positions_of(mask: tf.Tensor) -> tf.Tensor:
+    """`[m]` int64: where a `[n]` mask is true. tf.boolean_mask would be fifteen ops."""
+    return tf.squeeze(tf.where(mask), axis=1)
 
 
 def _write(variable: tf.Variable, values: Any, reused: tf.Tensor, num_new: tf.Tensor) -> Any:
