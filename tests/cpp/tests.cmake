@@ -46,8 +46,9 @@ function(add_tests target srcs libraries)
   add_executable(${target}_sanitized EXCLUDE_FROM_ALL $<TARGET_OBJECTS:${target}_objects>)
   list(TRANSFORM libraries APPEND _sanitized)
   target_link_libraries(${target}_sanitized PRIVATE ${libraries} sanitizers GTest::gtest_main)
-  # Before the tests, which hold inline functions of core's headers as well: the linker takes the
-  # first of each.
+  # The whole of the sanitized libraries, and before the tests: these hold inline functions of core's
+  # headers as well, and the linker takes the first of each. What no test calls is dropped, and with
+  # it what it calls in turn: of a GPU's tables, kernels that core_tests has not.
   list(TRANSFORM libraries REPLACE "(.+)" "$<TARGET_FILE:\\1>")
   target_link_options(${target}_sanitized PRIVATE -Wl,--whole-archive ${libraries}
     -Wl,--no-whole-archive -Wl,--gc-sections)
