@@ -22,7 +22,7 @@ SUMMARY := true
 endif
 STAGE := @$(PYTHON) tools/stage.py
 
-# `make ci` runs these tests once, before its two chains: both use their folder.
+# `make ci` runs core-tests before its two chains, since both use build/core_tests.
 CORE_TESTS := $(if $(FE_IN_CI),,core-tests)
 
 .PHONY: help demo bench test pytest kills test-oldest lint docs wheel bazel sanitize cuda gpu qemu portable release ci build core-tests emulated clean
@@ -54,7 +54,7 @@ emulated: build $(CORE_TESTS)
 core-tests: .venv/.done
 	$(STAGE) core-tests tools/core_tests.sh $(BIN) $(JOBS)
 
-test: build $(CORE_TESTS) emulated pytest
+test: pytest
 	@$(SUMMARY)
 
 pytest: build emulated

@@ -17,9 +17,9 @@ fi
 "$python" -c 'import ensurepip' 2>/dev/null || tools/system_packages.sh python3-venv
 rm -rf "$venv"
 "$python" -m venv "$venv"
-# Of the modules only those that are imported are compiled, when they are: a small part. What each
-# program imports is compiled here, for users who have Python write no bytecode.
+# pip would compile all modules, of which programs import a small part: Python compiles these when
+# they are imported. TensorFlow is imported here, for users of PYTHONDONTWRITEBYTECODE.
 "$venv/bin/pip" install -q --no-compile -r "$requirements"
-env -u PYTHONDONTWRITEBYTECODE "$venv/bin/python" -c 'import importlib.util as u
+"$venv/bin/python" -c 'import importlib.util as u
 if u.find_spec("tensorflow"): import tensorflow as tf; tf.keras'
 touch "$venv/.done"

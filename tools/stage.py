@@ -107,7 +107,7 @@ def run(name: str, command: list[str]) -> int:
     path = LOGS / f"{name}.log"
     adopt_orphans()
     start, cpu_start = time.monotonic(), cpu_seconds_of_children()
-    # Each process would compile all modules that it imports from this repository.
+    # With it each process would compile again all modules that it imports from this repository.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     with path.open("w") as file:
         returncode = subprocess.run(

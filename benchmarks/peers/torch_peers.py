@@ -53,10 +53,10 @@ NAMES = tuple(_TAKES)
 
 
 def _trains(name: str, workload: workloads.Workload) -> bool:
-    """Whether a step of a peer is right: EmbeddingBag adds the gradients of a row in bfloat16.
+    """Whether a peer trains a workload right. EmbeddingBag does not in bfloat16.
 
-    A sum of 256 equal numbers does not grow any more there. Of rows that a batch looks up often,
-    the change differs by 15 % from that of float32.
+    It adds up the gradients of a row in bfloat16, where a sum of 256 equal numbers stops growing.
+    Rows that a batch of H_bfloat16 looks up often change by up to 15 % less than the oracle's.
     """
     return name != "torch_embedding_bag" or workload.dtype != "bfloat16"
 

@@ -138,9 +138,9 @@ constexpr int kThreadCounts[] = {1, 2, 3, 7};
 inline bool IsAddressSanitized() { return __asan_init != nullptr; }
 inline bool IsSanitized() { return IsAddressSanitized() || __tsan_init != nullptr; }
 
-// Sanitizers look at what is read and written, and are ten times slower; so is an emulated CPU,
-// for which FE_FEW_CASES is in the environment. So fewer cases run there; another run has compared
-// the results of all.
+// Sanitizers look at what is read and written, and are ten times slower. An emulated CPU is slower
+// still, and tools/qemu.sh sets FE_FEW_CASES. Fewer cases run there; another run has compared the
+// results of all.
 inline bool HasFewCases() {
   static const bool has_few_cases = IsSanitized() || std::getenv("FE_FEW_CASES") != nullptr;
   return has_few_cases;
