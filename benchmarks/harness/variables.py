@@ -1,6 +1,6 @@
 """The kinds of tables that systems look up in, all with the same rows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -10,6 +10,7 @@ from benchmarks.harness import workloads
 # The variables' scope: where input_layer looks for its own, so that all systems share them.
 SCOPE = "benchmark"
 _MAX_INITIAL = 0.05
+_MAX_BYTES_FILLED_AT_ONCE = 256 << 20
 
 
 class Tables(NamedTuple):
@@ -17,7 +18,7 @@ class Tables(NamedTuple):
 
     Attributes:
         tables: tables of one kind.
-        fill: operations that put the rows there, to be run one after the other; empty eagerly.
+        fill: of each table, the operation that puts its rows there; empty eagerly.
         read: of a table and `[n]` ids, `[n, dim]` rows.
         write: of a table, `[n]` ids and `[n, dim]` rows, the operation that sets the rows.
     """
@@ -26,6 +27,25 @@ class Tables(NamedTuple):
     fill: list[tf.Operation]
     read: Callable[[Any, Any], tf.Tensor]
     write: Callable[[Any, Any, Any], Any]
+
+
+def filled_at_once(tables: Tables, workload: workloads.Workload) -> Iterator[list[tf.Operation]]:
+    """Yields operations of `fill` that may run together.
+
+    A filled table needs a second copy for a moment. Each run optimizes the whole graph: one run per
+    table takes minutes where tables are many.
+    """
+    operations: list[tf.Operation] = []
+    num_bytes = 0
+    for fill, column in zip(tables.fill, workload.columns, strict=False):  # none eagerly
+        table_bytes = column.rows * column.dim * 4
+        if operations and num_bytes + table_bytes > _MAX_BYTES_FILLED_AT_ONCE:
+            yield operations
+            operations, num_bytes = [], 0
+        operations.append(fill)
+        num_bytes += table_bytes
+    if operations:
+        yield operations
 
 
 def _initial(workload: workloads.Workload, column: int) -> tf.Tensor:
