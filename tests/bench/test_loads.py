@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 from bench_runs import ROOT, run_module
-from benchmarks.harness import check, limit, oracle, pairs, steps
+from benchmarks.harness import check, limit, oracle, pairs, steps, variables
 from benchmarks.harness.workloads import LOADS, WORKLOADS, Column, ColumnIds, Workload
 from benchmarks.peers import torch_peers
 from benchmarks.report import dense_reports
@@ -145,6 +145,16 @@ def test_touched_bytes_are_those_of_the_distinct_rows_of_all_batches():
     assert uniform.touched_bytes() == 2 * (10 * 4 + 3 * 2)
     one = Workload("one", (Column(1000, 1),), 1, 1, num_batches=1)
     assert one.touched_bytes() == 4
+
+
+def test_tables_that_are_filled_together_are_small():
+    megabytes = [100, 156, 1, 300, 1, 2]
+    columns = tuple(Column(size << 18, 1) for size in megabytes)
+    tables = variables.Tables([], megabytes, read=None, write=None)
+    together = list(variables.filled_at_once(tables, Workload("sizes", columns, 1, 1)))
+    assert together == [[100, 156], [1], [300], [1, 2]]
+    eager = tables._replace(fill=[])
+    assert list(variables.filled_at_once(eager, Workload("sizes", columns, 1, 1))) == []
 
 
 def test_summaries_of_workloads():
