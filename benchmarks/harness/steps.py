@@ -117,12 +117,12 @@ class SessionRunner:
                 self._build(name, phases, inputs)
             self._rows = {kind: self._build_rows(kind) for kind in self.program.tables}
             initialize = tf.compat.v1.global_variables_initializer()
+            fill = [op for tables in self.program.tables.values() for op in tables.fill]
         config = sessions.session_config(threads, systems.SYSTEMS[names[0]].arithmetic)
         self.session = tf.compat.v1.Session(graph=graph, config=config)
         self.session.run(initialize)
-        for tables in self.program.tables.values():
-            for operations in variables.filled_at_once(tables, workload):
-                self.session.run(operations)
+        for operation in fill:  # one by one: each needs a second copy of its table for a moment
+            self.session.run(operation)
 
     def close(self) -> None:
         """Frees the variables."""

@@ -1,6 +1,6 @@
 """The kinds of tables that systems look up in, all with the same rows."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -10,7 +10,6 @@ from benchmarks.harness import workloads
 # The variables' scope: where input_layer looks for its own, so that all systems share them.
 SCOPE = "benchmark"
 _MAX_INITIAL = 0.05
-_MAX_BYTES_FILLED_AT_ONCE = 256 << 20
 
 
 class Tables(NamedTuple):
@@ -18,7 +17,8 @@ class Tables(NamedTuple):
 
     Attributes:
         tables: tables of one kind.
-        fill: of each table, the operation that puts its rows there; empty eagerly.
+        fill: operations that put the rows there, to be run one after the other; empty eagerly, and
+            for variables, whose initializers do.
         read: of a table and `[n]` ids, `[n, dim]` rows.
         write: of a table, `[n]` ids and `[n, dim]` rows, the operation that sets the rows.
     """
@@ -27,25 +27,6 @@ class Tables(NamedTuple):
     fill: list[tf.Operation]
     read: Callable[[Any, Any], tf.Tensor]
     write: Callable[[Any, Any, Any], Any]
-
-
-def filled_at_once(tables: Tables, workload: workloads.Workload) -> Iterator[list[tf.Operation]]:
-    """Yields operations of `fill` that may run together.
-
-    A filled table needs a second copy for a moment. Each run optimizes the whole graph: one run per
-    table takes minutes where tables are many.
-    """
-    operations: list[tf.Operation] = []
-    num_bytes = 0
-    for fill, column in zip(tables.fill, workload.columns, strict=False):  # none eagerly
-        table_bytes = column.rows * column.dim * 4
-        if operations and num_bytes + table_bytes > _MAX_BYTES_FILLED_AT_ONCE:
-            yield operations
-            operations, num_bytes = [], 0
-        operations.append(fill)
-        num_bytes += table_bytes
-    if operations:
-        yield operations
 
 
 def _initial(workload: workloads.Workload, column: int) -> tf.Tensor:
@@ -65,10 +46,9 @@ def _dense(workload: workloads.Workload) -> Tables:
             tables.append(tf.Variable(initial(), name=name))
         else:
             tables.append(tf.compat.v1.get_variable(name, initializer=initial, use_resource=True))
-    fill = [] if tf.executing_eagerly() else [table.initializer for table in tables]
     return Tables(
         tables,
-        fill,
+        fill=[],
         read=lambda table, ids: table.sparse_read(ids),
         write=lambda table, ids, rows: table.scatter_update(tf.IndexedSlices(rows, ids)),
     )

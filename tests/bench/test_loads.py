@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 from bench_runs import ROOT, run_module
-from benchmarks.harness import check, limit, oracle, pairs, steps, variables
+from benchmarks.harness import check, limit, oracle, pairs, steps
 from benchmarks.harness.workloads import LOADS, WORKLOADS, Column, ColumnIds, Workload
 from benchmarks.peers import torch_peers
 from benchmarks.report import dense_reports
@@ -147,14 +147,15 @@ def test_touched_bytes_are_those_of_the_distinct_rows_of_all_batches():
     assert one.touched_bytes() == 4
 
 
-def test_tables_that_are_filled_together_are_small():
-    megabytes = [100, 156, 1, 300, 1, 2]
-    columns = tuple(Column(size << 18, 1) for size in megabytes)
-    tables = variables.Tables([], megabytes, read=None, write=None)
-    together = list(variables.filled_at_once(tables, Workload("sizes", columns, 1, 1)))
-    assert together == [[100, 156], [1], [300], [1, 2]]
-    eager = tables._replace(fill=[])
-    assert list(variables.filled_at_once(eager, Workload("sizes", columns, 1, 1))) == []
+def test_variables_are_filled_once_by_their_initializers():
+    runner = steps.SessionRunner(MIXED, ["forward"], ["stock"], 1)
+    dense = runner.program.tables["dense"]
+    assert dense.fill == []  # each is a run that optimizes the whole graph: minutes for C
+    for column, table in enumerate(runner.session.run(dense.tables)):
+        assert table.shape == (MIXED.columns[column].rows, MIXED.columns[column].dim)
+        assert np.unique(table).size > table.size / 2
+        assert np.abs(table).max() <= 0.05
+    runner.close()
 
 
 def test_summaries_of_workloads():
