@@ -159,8 +159,13 @@ QUOTES = [
     ),
     (
         AMD_PAGE,
-        "It takes {:.2f} of our time on W3 and {:.2f} on W4, and {:.2f} on C.",
+        "It takes {:.2f} of our time on W3 and {:.2f} on W4, and {:.2f} on C;",
         [over(name, "forward", "fbgemm_tbe") for name in ("W3-t1", "W4-t1", "C-t1")],
+    ),
+    (
+        AMD_PAGE,
+        "with two threads {:.2f} on W3 and {:.2f} on W4.",
+        [over(name, "forward", "fbgemm_tbe") for name in ("W3-t2", "W4-t2")],
     ),
     (
         AMD_PAGE,
