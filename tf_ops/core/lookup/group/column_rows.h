@@ -36,7 +36,7 @@ class ColumnRows {
   FE_INLINE T* row(int64_t row) const { return out_.data + row * out_.stride; }
 
   // Writes a row without ids. Returns false if the id that fills it is not in the table.
-  bool Fill(int64_t row) const {
+  FE_NOINLINE bool Fill(int64_t row) const {
     if (column_.fill && column_.filled_id() >= column_.table_rows) return false;
     if (!column_.fills_default()) {
       StoreZeros(row);

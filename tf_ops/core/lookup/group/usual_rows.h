@@ -5,6 +5,7 @@
 #ifndef FUSED_EMBEDDING_CORE_LOOKUP_GROUP_USUAL_ROWS_H_
 #define FUSED_EMBEDDING_CORE_LOOKUP_GROUP_USUAL_ROWS_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
@@ -31,7 +32,10 @@ struct HalvesOfRows {
   template <int64_t kVectorBytes, typename C>
   using Sum = SumOfHalves<kMaxDim, kVectorBytes, C>;
   static constexpr bool AreOf(int64_t dim) { return dim > kMaxDim / 2 && dim <= kMaxDim; }
-  static constexpr int64_t Dim(int64_t dim) { return dim; }
+  static constexpr int64_t Dim(int64_t dim) {
+    if (!AreOf(dim)) __builtin_unreachable();  // fewer branches to fetch the lines of a row
+    return dim;
+  }
 };
 
 template <typename... Kinds>
@@ -83,30 +87,39 @@ class RowsOfDims {
     return is_good;
   }
 
+  // A row whose pairs are added up.
+  struct Row {
+    int64_t number;
+    int64_t num_dropped = 0;       // pairs
+    double denominator_terms = 0;  // their sum, with weights
+  };
+
   template <typename Kind, bool kHasWeights, int64_t kVectorBytes>
   FE_INLINE bool CombineRows(int64_t end, int64_t* row, int64_t* next) const {
     using Sum = typename Kind::template Sum<kVectorBytes, C>;
     const int64_t dim = Kind::Dim(column_.dim);
     const TableRows<kVectorBytes> table{ReadFrom<typename TableRows<kVectorBytes>::Stored>(), dim};
-    double parts[Sum::kNumValues] = {};
+    double parts[Sum::kNumValues];
     int64_t pair = *next;
-    for (; *row < end; ++*row) {
+    for (int64_t r = *row; r < end; ++r) {
       Sum sum(dim);
-      RowTerms terms;
-      const int64_t stop = AddUp<kHasWeights>(table, *row, pair, parts, &terms, &sum);
-      if (stop == kIsBad || IsOfRowBefore(stop, *row)) return false;
+      Row added{r};
+      const int64_t stop = AddUp<kHasWeights>(table, pair, parts, &added, &sum);
+      if (stop == kIsBad || IsOfRowBefore(stop, r)) return false;
+      const int64_t num_kept = stop - pair - added.num_dropped;
       pair = stop;
-      if (!kHasWeights) terms.sum = static_cast<double>(terms.count);
-      if (terms.count == 0) {
-        if (!rows_.Fill(*row)) return false;
-      } else if (kHasWeights && HasZeroDenominator(column_.combiner, terms.sum)) {
-        rows_.StoreZeros(*row);
+      const double terms = kHasWeights ? added.denominator_terms : static_cast<double>(num_kept);
+      if (num_kept == 0) {
+        if (!rows_.Fill(r)) return false;
+      } else if (kHasWeights && HasZeroDenominator(column_.combiner, terms)) {
+        rows_.StoreZeros(r);
       } else {
-        const double denominator = Denominator(column_.combiner, terms.sum);
-        sum.Divide(DivisorOf(static_cast<C>(denominator), terms.count, kHasWeights));
-        sum.Store(rows_.row(*row));
+        const double denominator = Denominator(column_.combiner, terms);
+        sum.Divide(DivisorOf(static_cast<C>(denominator), num_kept, kHasWeights));
+        sum.Store(rows_.row(r));
       }
     }
+    *row = end;
     *next = pair;
     return true;
   }
@@ -115,87 +128,79 @@ class RowsOfDims {
   // pair has a place in this order. `sum` must be zero; `parts` is memory for Sum::kNumValues.
   // Returns the position after the pairs.
   template <bool kHasWeights, typename Table, typename Sum>
-  FE_INLINE int64_t AddUp(const Table& table, int64_t row, int64_t pair, double* parts,
-                          RowTerms* terms, Sum* sum) const {
+  FE_INLINE int64_t AddUp(const Table& table, int64_t pair, double* parts, Row* row,
+                          Sum* sum) const {
     const Sum zero = *sum;
     for (bool is_first = true;; is_first = false) {
-      pair = AddUpBlock<kHasWeights>(table, row, pair, terms, sum);
+      pair = AddUpBlock<kHasWeights>(table, pair, row, sum);
       if (pair == kIsBad) return kIsBad;
-      const bool goes_on = IsOf(pair, row);
+      const bool goes_on = IsOf(pair, row->number);
       if (is_first && !goes_on) return pair;
-      sum->AddTo(is_first, parts);
+      C part[Sum::kNumValues] = {};
+      sum->Store(part);
       *sum = zero;
-      if (goes_on) continue;
-      sum->AddParts(parts);
+      if (goes_on) {
+        AddToParts(part, Sum::kNumValues, is_first, parts);
+        continue;
+      }
+      AddPartsTo(part, Sum::kNumValues, parts);
+      sum->template Add<false>(C{1}, part);
       return pair;
     }
   }
 
-  // Adds up at most kTermsInBlock pairs, in the order of row_sum.h's AddUpBlock. It reads the rows
-  // of the next few pairs only. A read far ahead misses the cache, and takes longer than the sum of
-  // a short row.
+  // Adds up at most kTermsInBlock pairs, in the order of row_sum.h's AddUpBlock. One loop, with few
+  // instructions for a pair. It reads pairs by pointers, because indices took more registers than
+  // there are.
   template <bool kHasWeights, typename Table, typename Sum>
-  FE_INLINE int64_t AddUpBlock(const Table& table, int64_t row, int64_t pair, RowTerms* terms,
-                               Sum* sum) const {
-    // Three sums of more than 128 values do not fit into the registers. Two are stored while pairs
-    // are added to `rest`: the compiler would store `rest`.
-    constexpr bool kIsLarge = Sum::kNumValues > 128;
-    C stored[2][kIsLarge ? Sum::kNumValues : 1];
-    const int64_t block_end = pair + kTermsInBlock;
-    const bool has_eights = IsOf(pair + kTermsAtOnce + 1, row), are_stored = kIsLarge && has_eights;
-    Sum eight = *sum, rest = *sum;
-    if (has_eights) pair = AddUpEights<kHasWeights>(table, row, pair, terms, &eight, sum);
-    if (are_stored) {
-      eight.Store(stored[0]);
-      sum->Store(stored[1]);
-      asm volatile("" : : "r"(stored) : "memory");
-    }
-    for (; pair != kIsBad && pair != block_end && IsOf(pair, row); ++pair) {
-      if (!Add<kHasWeights>(table, pair, terms, &rest)) return kIsBad;
-    }
-    if (are_stored) {
-      asm volatile("" : : "r"(stored) : "memory");
-      for (const C* of_sum : stored) rest.template Add<false>(C{1}, of_sum);
-    } else if (has_eights) {
-      rest.Add(eight);
-      rest.Add(*sum);
-    }
-    *sum = rest;
-    return pair;
-  }
-
-  // Adds up the whole eights of a block: the last one to `eight`, those before it to `sum`.
-  template <bool kHasWeights, typename Table, typename Sum>
-  FE_INLINE int64_t AddUpEights(const Table& table, int64_t row, int64_t pair, RowTerms* terms,
-                                Sum* eight, Sum* sum) const {
-    const int64_t block_end = pair + kTermsInBlock;
+  FE_INLINE int64_t AddUpBlock(const Table& table, int64_t pair, Row* row, Sum* sum) const {
+    constexpr uintptr_t kEight = kTermsAtOnce * sizeof(int64_t);
+    constexpr uintptr_t kBlock = kTermsInBlock * sizeof(int64_t);
+    const int64_t* id = ids_.data + pair;
+    const int64_t* const ids_end = ids_.data + ids_.size;
+    uintptr_t row_id_bytes = static_cast<uintptr_t>(column_.row_ids.stride) * sizeof(int64_t);
+    asm("" : "+r"(row_id_bytes));  // GCC makes a second loop for a stride that may be 1
+    uintptr_t row_id = AddressOf(column_.row_ids.data + pair * column_.row_ids.stride);
+    const uintptr_t block_end = AddressOf(id) + kBlock;
     const Sum zero = *sum;
-    for (;;) {
-      *eight = zero;
-      int64_t differences = 0;  // bits of other rows: pairs out of order
-      for (const int64_t stop = pair + kTermsAtOnce; pair < stop; ++pair) {
-        differences |= column_.row_ids[pair] ^ row;
-        if (!Add<kHasWeights>(table, pair, terms, eight)) return kIsBad;
+    Sum eight = zero, rest = zero;
+    for (uintptr_t eight_end = AddressOf(id) + kEight;; eight_end += kEight) {
+      const uintptr_t stop = std::min(eight_end, AddressOf(ids_end));
+      for (; AddressOf(id) != stop && IdAt(row_id) == row->number; ++id, row_id += row_id_bytes) {
+        if (FE_LIKELY(ids_end - id > kRowsInFlight)) table.Fetch(id[kRowsInFlight]);
+        if (!Add<kHasWeights>(table, id, row, &rest)) return kIsBad;
       }
-      if (differences != 0) return kIsBad;
-      if (pair == block_end || !IsOf(pair + kTermsAtOnce - 1, row)) return pair;
-      sum->Add(*eight);
+      if (AddressOf(id) != eight_end) break;
+      sum->Add(eight);
+      eight = rest;
+      rest = zero;
+      if (eight_end == block_end) break;
     }
+    rest.Add(eight);
+    rest.Add(*sum);
+    *sum = rest;
+    return id - ids_.data;
   }
 
-  // Returns false if the pair is kept and its id is not in the table.
+  // Addresses are numbers here, because some are after the last id.
+  static FE_INLINE uintptr_t AddressOf(const int64_t* id) {
+    return reinterpret_cast<uintptr_t>(id);
+  }
+  static FE_INLINE int64_t IdAt(uintptr_t address) {
+    return *reinterpret_cast<const int64_t*>(address);
+  }
+
+  // Adds the pair whose id is at `id_at`. Returns false if it is kept and its id is not in the
+  // table.
   template <bool kHasWeights, typename Table, typename Sum>
-  FE_INLINE bool Add(const Table& table, int64_t pair, RowTerms* terms, Sum* sum) const {
-    if (const int64_t ahead = pair + kRowsInFlight; ahead < ids_.size) {
-      if (IsInTable(ids_[ahead])) table.Fetch(ids_[ahead]);
-    }
-    const int64_t id = ids_[pair];
-    const C weight = kHasWeights ? column_.weights[pair] : C{1};
+  FE_INLINE bool Add(const Table& table, const int64_t* id_at, Row* row, Sum* sum) const {
+    const int64_t id = *id_at;
+    const C weight = kHasWeights ? column_.weights[id_at - ids_.data] : C{1};
     if (!IsInTable(id) || (kHasWeights && rule_.weights && !(weight > 0))) {
+      ++row->num_dropped;
       return !rule_.Keeps(id, weight);
     }
-    ++terms->count;
-    if (kHasWeights) terms->sum += DenominatorTerm(column_.combiner, weight);
+    if (kHasWeights) row->denominator_terms += DenominatorTerm(column_.combiner, weight);
     table.template Add<kHasWeights>(id, 0, weight, sum);
     return true;
   }

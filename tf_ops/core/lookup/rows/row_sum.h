@@ -96,6 +96,12 @@ class RowSum {
   Vector sum_[kNumVectors] = {};
 };
 
+// AddTo and AddParts of an array, not inlined: for a loop that needs the registers.
+template <typename C>
+void AddToParts(const C* part, int64_t num_values, bool is_first, double* parts);
+template <typename C>
+void AddPartsTo(C* part, int64_t num_values, const double* parts);
+
 // A sum of `dim` values, more than kMaxDim / 2 and at most kMaxDim: a RowSum of the first kMaxDim /
 // 2 and one of the last kMaxDim / 2. Values in the middle are in both, with the same bits. Few
 // classes cover every dim, and their number of vectors is known.
@@ -123,14 +129,6 @@ class SumOfHalves {
   FE_INLINE void Store(T* out) const {
     first_.Store(out);
     second_.Store(out + second_offset_);
-  }
-  FE_INLINE void AddTo(bool is_first, double* parts) const {
-    first_.AddTo(is_first, parts);
-    second_.AddTo(is_first, parts + Half::kNumValues);
-  }
-  FE_INLINE void AddParts(const double* parts) {
-    first_.AddParts(parts);
-    second_.AddParts(parts + Half::kNumValues);
   }
 
  private:

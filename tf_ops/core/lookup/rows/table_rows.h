@@ -34,7 +34,9 @@ struct ValueRows {
   }
   template <bool kIsScaled, typename Sum>
   FE_INLINE void Add(int64_t id, int64_t offset, ComputeType<T> factor, Sum* sum) const {
-    sum->template Add<kIsScaled>(factor, table + offset + id * dim);
+    const int64_t row_bytes = dim * static_cast<int64_t>(sizeof(T));  // as above: one register
+    const auto* row = reinterpret_cast<const T*>(AddressOfRow(table, id, row_bytes));
+    sum->template Add<kIsScaled>(factor, row + offset);
   }
 };
 
