@@ -11,8 +11,5 @@
 // Always inlined: takes on the instruction set of the function it lands in; see simd.h.
 #define FE_INLINE FE_HOST_DEVICE inline __attribute__((always_inline))
 #define FE_INLINE_LAMBDA __attribute__((always_inline))
-// Never inlined: code that rarely runs, beside a loop that needs the registers.
-#define FE_NOINLINE __attribute__((noinline))
-#define FE_LIKELY(condition) __builtin_expect(condition, 1)
 
 #endif  // FUSED_EMBEDDING_CORE_BASE_INLINE_H_

@@ -35,8 +35,9 @@ class ColumnRows {
 
   FE_INLINE T* row(int64_t row) const { return out_.data + row * out_.stride; }
 
-  // Writes a row without ids. Returns false if the id that fills it is not in the table.
-  FE_NOINLINE bool Fill(int64_t row) const {
+  // Writes a row without ids. Returns false if the id that fills it is not in the table. Not
+  // inlined: such rows are rare, and the loops that combine others need the registers.
+  __attribute__((noinline)) bool Fill(int64_t row) const {
     if (column_.fill && column_.filled_id() >= column_.table_rows) return false;
     if (!column_.fills_default()) {
       StoreZeros(row);

@@ -167,7 +167,7 @@ class RowsOfDims {
     for (uintptr_t eight_end = AddressOf(id) + kEight;; eight_end += kEight) {
       const uintptr_t stop = std::min(eight_end, AddressOf(ids_end));
       for (; AddressOf(id) != stop && IdAt(row_id) == row->number; ++id, row_id += row_id_bytes) {
-        if (FE_LIKELY(ids_end - id > kRowsInFlight)) table.Fetch(id[kRowsInFlight]);
+        if (__builtin_expect(ids_end - id > kRowsInFlight, true)) table.Fetch(id[kRowsInFlight]);
         if (!Add<kHasWeights>(table, id, row, &rest)) return kIsBad;
       }
       if (AddressOf(id) != eight_end) break;
