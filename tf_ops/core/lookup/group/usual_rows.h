@@ -33,7 +33,7 @@ struct HalvesOfRows {
   using Sum = SumOfHalves<kMaxDim, kVectorBytes, C>;
   static constexpr bool AreOf(int64_t dim) { return dim > kMaxDim / 2 && dim <= kMaxDim; }
   static constexpr int64_t Dim(int64_t dim) {
-    if (!AreOf(dim)) __builtin_unreachable();  // fewer branches to fetch the lines of a row
+    if (!AreOf(dim)) __builtin_unreachable();  // Fetch then needs fewer branches
     return dim;
   }
 };
@@ -90,8 +90,8 @@ class RowsOfDims {
   // A row whose pairs are added up.
   struct Row {
     int64_t number;
-    int64_t num_dropped = 0;       // pairs
-    double denominator_terms = 0;  // their sum, with weights
+    int64_t num_dropped = 0;     // pairs
+    double denominator_sum = 0;  // of the kept pairs' terms, with weights
   };
 
   template <typename Kind, bool kHasWeights, int64_t kVectorBytes>
@@ -108,7 +108,7 @@ class RowsOfDims {
       if (stop == kIsBad || IsOfRowBefore(stop, r)) return false;
       const int64_t num_kept = stop - pair - added.num_dropped;
       pair = stop;
-      const double terms = kHasWeights ? added.denominator_terms : static_cast<double>(num_kept);
+      const double terms = kHasWeights ? added.denominator_sum : static_cast<double>(num_kept);
       if (num_kept == 0) {
         if (!rows_.Fill(r)) return false;
       } else if (kHasWeights && HasZeroDenominator(column_.combiner, terms)) {
@@ -154,17 +154,17 @@ class RowsOfDims {
   // there are.
   template <bool kHasWeights, typename Table, typename Sum>
   FE_INLINE int64_t AddUpBlock(const Table& table, int64_t pair, Row* row, Sum* sum) const {
-    constexpr uintptr_t kEight = kTermsAtOnce * sizeof(int64_t);
-    constexpr uintptr_t kBlock = kTermsInBlock * sizeof(int64_t);
+    constexpr uintptr_t kEightBytes = kTermsAtOnce * sizeof(int64_t);
+    constexpr uintptr_t kBlockBytes = kTermsInBlock * sizeof(int64_t);
     const int64_t* id = ids_.data + pair;
     const int64_t* const ids_end = ids_.data + ids_.size;
     uintptr_t row_id_bytes = static_cast<uintptr_t>(column_.row_ids.stride) * sizeof(int64_t);
     asm("" : "+r"(row_id_bytes));  // GCC makes a second loop for a stride that may be 1
     uintptr_t row_id = AddressOf(column_.row_ids.data + pair * column_.row_ids.stride);
-    const uintptr_t block_end = AddressOf(id) + kBlock;
+    const uintptr_t block_end = AddressOf(id) + kBlockBytes;
     const Sum zero = *sum;
     Sum eight = zero, rest = zero;
-    for (uintptr_t eight_end = AddressOf(id) + kEight;; eight_end += kEight) {
+    for (uintptr_t eight_end = AddressOf(id) + kEightBytes;; eight_end += kEightBytes) {
       const uintptr_t stop = std::min(eight_end, AddressOf(ids_end));
       for (; AddressOf(id) != stop && IdAt(row_id) == row->number; ++id, row_id += row_id_bytes) {
         if (__builtin_expect(ids_end - id > kRowsInFlight, true)) table.Fetch(id[kRowsInFlight]);
@@ -182,7 +182,7 @@ class RowsOfDims {
     return id - ids_.data;
   }
 
-  // Addresses are numbers here, because some are after the last id.
+  // Addresses are numbers here, because some of them are after the last id.
   static FE_INLINE uintptr_t AddressOf(const int64_t* id) {
     return reinterpret_cast<uintptr_t>(id);
   }
@@ -200,7 +200,7 @@ class RowsOfDims {
       ++row->num_dropped;
       return !rule_.Keeps(id, weight);
     }
-    if (kHasWeights) row->denominator_terms += DenominatorTerm(column_.combiner, weight);
+    if (kHasWeights) row->denominator_sum += DenominatorTerm(column_.combiner, weight);
     table.template Add<kHasWeights>(id, 0, weight, sum);
     return true;
   }
