@@ -93,18 +93,12 @@ def collect(tmp_path, monkeypatch):
 
     def run(*options):
         recorder = Recorder()
-        command = [
-            "-p",
-            "case_choice",
-            "-c",
-            PYPROJECT,
-            "--rootdir",
-            tmp_path,
-            "--collect-only",
-            "-q",
-        ]
-        plugins = ["-p", "no:cacheprovider", "--import-mode=importlib"]
-        arguments = [*command, *plugins, *options, tmp_path]
+        command = ["-p", "case_choice", "-c", PYPROJECT, "--collect-only", "-q"]
+        # The folders above have nothing to collect.
+        folder = [f"--rootdir={tmp_path}", f"--confcutdir={tmp_path}", "--import-mode=importlib"]
+        # unraisableexception collects the garbage of this process, TensorFlow's too, ten times.
+        plugins = ["-p", "no:cacheprovider", "-p", "no:unraisableexception"]
+        arguments = [*command, *folder, *plugins, *options, tmp_path]
         assert pytest.main([str(a) for a in arguments], plugins=[recorder]) == 0
         return recorder.names
 
