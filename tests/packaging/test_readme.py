@@ -1,27 +1,13 @@
-import os
-import pathlib
-import subprocess
-import sys
-
 import pytest
 
-import fused_embedding
+import processes
 import readme_example
-
-SITE = pathlib.Path(fused_embedding.__file__).parent.parent
 
 
 @pytest.mark.slow
 def test_example_of_the_readme_runs(tmp_path):
-    run = subprocess.run(
-        [sys.executable, "-c", readme_example.readme_example()],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(SITE)},
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.strip(), "the example must print what it computed"
+    run = processes.run_program(readme_example.readme_example(), cwd=tmp_path)
+    assert processes.output_of(run).strip(), "the example must print what it computed"
 
 
 def test_missing_example_is_an_error(tmp_path, monkeypatch):
