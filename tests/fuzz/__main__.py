@@ -6,12 +6,12 @@ that a crash is reported with the input that caused it, and the rest still run.
 
 import faulthandler
 import mmap
+import multiprocessing
 import os
 import struct
-import subprocess
 import sys
-import tempfile
 import time
+from collections.abc import Callable
 
 from absl import app, flags, logging
 
@@ -22,14 +22,13 @@ flags.DEFINE_integer("first", 0, "Index of the first call: the one to repeat aft
 flags.DEFINE_integer("max_failures", 5, "Number of failures after which to stop.")
 flags.DEFINE_string("device", "/CPU:0", "Where ops run that have a kernel there.")
 flags.DEFINE_boolean("in_hbm", False, "Whether calls are on tables in HBM: in_hbm.py.")
-flags.DEFINE_string("progress_file", None, "Where a worker says which call it is at.")
 
 CALLS_PER_WORKER = 50_000  # TensorFlow keeps a kernel for each set of attributes: 0.5 GB by then
 HEADER = struct.Struct("qqqq")  # index of the running call, right answers, errors, failures
 
 
-def work(progress) -> int:
-    """Makes the calls of one worker; returns the number of wrong answers."""
+def work(first: int, end: int, progress: mmap.mmap) -> None:
+    """Makes calls first to end - 1, and says in `progress` which call it is at."""
     from fuzz import calls
 
     if FLAGS.in_hbm:
@@ -38,7 +37,7 @@ def work(progress) -> int:
         in_hbm.begin()
     faulthandler.disable()  # absl's dump says nothing that the input does not
     _, num_right, num_errors, num_failures = HEADER.unpack_from(progress)
-    for index in range(FLAGS.first, FLAGS.calls):
+    for index in range(first, end):
         HEADER.pack_into(progress, 0, index, num_right, num_errors, num_failures)
         outcome = calls.run(FLAGS.seed, index, FLAGS.device)
         num_right += outcome == calls.RIGHT
@@ -50,29 +49,23 @@ def work(progress) -> int:
             )
             if num_failures >= FLAGS.max_failures:
                 break
-    HEADER.pack_into(progress, 0, FLAGS.calls, num_right, num_errors, num_failures)
-    return num_failures  # the index says that this worker ended by itself
+    # The index says that this worker ended by itself.
+    HEADER.pack_into(progress, 0, end, num_right, num_errors, num_failures)
 
 
-def run_worker(first: int, end: int, progress_file: str) -> int:
-    """Runs calls first to end - 1 in a process of their own; returns its exit code."""
-    command = [
-        sys.executable,
-        "-m",
-        "fuzz",
-        f"--calls={end}",
-        f"--seed={FLAGS.seed}",
-        f"--first={first}",
-        f"--max_failures={FLAGS.max_failures}",
-        f"--device={FLAGS.device}",
-        f"--in_hbm={FLAGS.in_hbm}",
-        f"--progress_file={progress_file}",
-    ]
-    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
-    return subprocess.run(command, env=environment, check=False).returncode
+def run_in_fork(function: Callable, *arguments: object) -> int | None:
+    """Calls a function in a process of its own; returns the exit code.
+
+    A fork finds what this process has imported. No op ever runs in this process: TensorFlow's
+    threads would be missing in the next fork.
+    """
+    process = multiprocessing.get_context("fork").Process(target=function, args=arguments)
+    process.start()
+    process.join()
+    return process.exitcode
 
 
-def report_crash(index: int, returncode: int) -> None:
+def report_crash(index: int, returncode: int | None) -> None:
     """Prints the call during which a worker died; one in HBM is described when it is repeated."""
     if FLAGS.in_hbm:
         print(f"CRASH with exit code {returncode} in call {index} of seed {FLAGS.seed} in HBM")
@@ -89,20 +82,19 @@ def report_crash(index: int, returncode: int) -> None:
 def supervise() -> int:
     """Runs workers until all calls are made; returns the number of failures."""
     start, first, num_crashes = time.monotonic(), FLAGS.first, 0
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(HEADER.pack(first, 0, 0, 0))
-        file.flush()
-        progress = mmap.mmap(file.fileno(), HEADER.size)
-        while first < FLAGS.calls and num_crashes < FLAGS.max_failures:
-            end = min(first + CALLS_PER_WORKER, FLAGS.calls)
-            returncode = run_worker(first, end, file.name)
-            first, *_, num_failures = HEADER.unpack_from(progress)
-            if num_failures >= FLAGS.max_failures:
-                break
-            if first < end:
-                report_crash(first, returncode)
-                num_crashes, first = num_crashes + 1, first + 1
-        _, num_right, num_errors, num_failures = HEADER.unpack_from(progress)
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    progress = mmap.mmap(-1, HEADER.size)  # which the workers share
+    while first < FLAGS.calls and num_crashes < FLAGS.max_failures:
+        end = min(first + CALLS_PER_WORKER, FLAGS.calls)
+        HEADER.pack_into(progress, 0, first, *HEADER.unpack_from(progress)[1:])
+        returncode = run_in_fork(work, first, end, progress)
+        first, *_, num_failures = HEADER.unpack_from(progress)
+        if num_failures >= FLAGS.max_failures:
+            break
+        if first < end:
+            run_in_fork(report_crash, first, returncode)
+            num_crashes, first = num_crashes + 1, first + 1
+    _, num_right, num_errors, num_failures = HEADER.unpack_from(progress)
     seconds = time.monotonic() - start
     print(
         f"{num_right + num_errors} calls with seed {FLAGS.seed} in {seconds:.0f} s: {num_right} "
@@ -113,10 +105,7 @@ def supervise() -> int:
 
 def main(_: list[str]) -> None:
     logging.set_verbosity(logging.ERROR)
-    if FLAGS.progress_file is None:
-        sys.exit(min(supervise(), 1))
-    with open(FLAGS.progress_file, "r+b") as file:
-        sys.exit(min(work(mmap.mmap(file.fileno(), HEADER.size)), 1))
+    sys.exit(min(supervise(), 1))
 
 
 if __name__ == "__main__":
