@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import fused_embedding
+import processes
 from fused_embedding import extras
 from fused_embedding.demo import criteo, synthetic, table_demo, table_model, trainer
 from fused_embedding.demo.reader import Reader
@@ -34,10 +35,10 @@ def start(cwd, *arguments):
     return subprocess.Popen(command, cwd=cwd, env=environment, stdout=-1, stderr=-1, text=True)
 
 
-def finish(process):
-    output, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, output + errors
-    return output
+def run_demo(cwd, *arguments):
+    """What a run prints that is not killed."""
+    demo = ("demo", "--embedding-variable", *arguments)
+    return processes.output_of(processes.run_module("fused_embedding", *demo, cwd=cwd))
 
 
 def read_losses(folder, name):
@@ -71,7 +72,7 @@ def run_arguments(tmp_path_factory):
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory, run_arguments):
     folder = tmp_path_factory.mktemp("uninterrupted")
-    return folder, finish(start(folder, *run_arguments))
+    return folder, run_demo(folder, *run_arguments)
 
 
 @needs_extras
@@ -87,7 +88,7 @@ def test_a_killed_run_goes_on_with_the_same_losses(tmp_path, run_arguments, unin
     process.communicate()
     assert process.returncode == -signal.SIGKILL, "the run ended before it could be killed"
     killed_at = log.read_text().count("\n")
-    output = finish(start(tmp_path, *run_arguments))
+    output = run_demo(tmp_path, *run_arguments)
     saved_at = [int(line.split()[3]) for line in output.splitlines() if line.startswith("resume")]
     assert killed_at - CHECKPOINT_EVERY <= saved_at[-1] <= killed_at < STEPS
     want, got = read_losses(uninterrupted[0], name), read_losses(tmp_path, name)
@@ -113,13 +114,13 @@ def test_sizes_are_checked(uninterrupted):
 @pytest.mark.slow
 @pytest.mark.skipif(not CRITEO.exists(), reason=f"real rows are not here: {CRITEO}")
 def test_real_rows(tmp_path):
-    output = finish(start(tmp_path, f"--data={CRITEO}", "--steps=20"))
+    output = run_demo(tmp_path, f"--data={CRITEO}", "--columns=5", "--steps=20")
     assert "1,280 for training, 320 held out: train.tsv.gz" in output
     assert output.count("ok    ") == 4
 
 
 def make_plan(**changes):
-    rows = synthetic.make_rows(90, seed=1)
+    rows = synthetic.make_rows(90, seed=1).first_columns(5)
     plan = {
         "rows": rows.take(slice(70)),
         "held_out": rows.take(slice(70, None)),
@@ -136,7 +137,8 @@ def make_plan(**changes):
 @pytest.mark.parametrize("name", table_demo.FILTERS)
 def test_tables_hold_the_ids_that_occurred_often_enough(name):
     plan = make_plan()
-    model = table_model.build(table_demo.FILTERS[name], plan.embedding_dim, plan.seed)
+    num_columns = plan.rows.categoricals.shape[1]
+    model = table_model.build(table_demo.FILTERS[name], plan.embedding_dim, plan.seed, num_columns)
     run = table_demo.ResumableRun(plan, model, folder=None)
     losses = []
     run.train(losses.append)

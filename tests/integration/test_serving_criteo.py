@@ -12,7 +12,7 @@ from serving.serving_cases import LIBRARY, OURS, Server, assert_same, assert_ser
 
 v1 = tf.compat.v1
 DATA = pathlib.Path(__file__).parents[3] / "shared/data/criteo_kaggle"
-STEPS, BATCH, NUM_HELD_OUT, EMBEDDING_DIM = 60, 256, 512, 8
+STEPS, BATCH, NUM_HELD_OUT, EMBEDDING_DIM, COLUMNS = 60, 256, 512, 8, 5
 
 
 def rows_of(file, max_rows):
@@ -25,9 +25,9 @@ def rows_of(file, max_rows):
 @pytest.fixture(scope="module")
 def trained():
     """A session of the trained model, the model and held out rows."""
-    rows = rows_of("train.tsv.gz", max_rows=10_000)
+    rows = rows_of("train.tsv.gz", max_rows=10_000).first_columns(COLUMNS)
     training, held_out = rows.take(slice(NUM_HELD_OUT, None)), rows.take(slice(NUM_HELD_OUT))
-    model = table_model.build(fe.CounterFilter(2), EMBEDDING_DIM, seed=1).model
+    model = table_model.build(fe.CounterFilter(2), EMBEDDING_DIM, 1, COLUMNS).model
     with v1.Session(graph=model.graph) as session:
         session.run(model.init_op)
         for step in range(STEPS):

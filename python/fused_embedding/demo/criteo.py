@@ -53,11 +53,15 @@ class Rows(NamedTuple):
 
     labels: np.ndarray  # [num_rows] float32
     integers: np.ndarray  # [num_rows, 13] float32
-    categoricals: np.ndarray  # [num_rows, 26] int64, or bytes objects
+    categoricals: np.ndarray  # [num_rows, 26 or fewer] int64, or bytes objects
 
     def take(self, index: np.ndarray | slice) -> "Rows":
         """The rows at `index`."""
         return Rows(*(column[index] for column in self))
+
+    def first_columns(self, n: int) -> "Rows":
+        """The rows with their first `n` categoricals alone."""
+        return self._replace(categoricals=self.categoricals[:, :n])
 
     def with_strings(self) -> "Rows":
         """The rows with categoricals as in a Criteo file: 8 hex digits, or "" if missing."""

@@ -41,6 +41,13 @@ _BATCH_SIZE = flags.DEFINE_integer(
     "batch_size", None, "Rows of a step: 512, or 64 with --embedding-variable.", lower_bound=1
 )
 _EMBEDDING_DIM = flags.DEFINE_integer("embedding_dim", 16, "Embedding dimension.", lower_bound=1)
+_COLUMNS = flags.DEFINE_integer(
+    "columns",
+    systems.ALL_COLUMNS,
+    "The first so many of the categorical fields.",
+    lower_bound=1,
+    upper_bound=systems.ALL_COLUMNS,
+)
 _FUSION = flags.DEFINE_enum(
     "fusion", None, ["v1", "v2"], "do_fusion of the system with edited columns; else True."
 )
@@ -92,6 +99,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _demo() -> int:
     rows, what = _load_rows()
+    rows = rows.first_columns(_COLUMNS.value)
     training, held_out = split(rows)
     print(
         f"rows    {len(training.labels):,} for training, {len(held_out.labels):,} held out: {what}"
@@ -103,9 +111,10 @@ def _demo() -> int:
     warnings.filterwarnings("ignore", module="tensorflow")
     if _EMBEDDING_VARIABLE.value:
         return _table_demo(training, held_out)
+    buckets = model.num_buckets()[: _COLUMNS.value]
     print(
-        f"model   Wide & Deep, {len(model.num_buckets())} embedding tables with "
-        f"{sum(model.num_buckets()):,} rows of dimension {_EMBEDDING_DIM.value}, Adagrad; "
+        f"model   Wide & Deep, {len(buckets)} embedding tables with {sum(buckets):,} rows of "
+        f"dimension {_EMBEDDING_DIM.value}, Adagrad; "
         "features are raw strings"
     )
     began = time.perf_counter()
@@ -122,7 +131,7 @@ def _demo() -> int:
 def _table_demo(training: criteo.Rows, held_out: criteo.Rows) -> int:
     """Trains tables without a vocabulary, with every filter of the demo."""
     print(
-        f"model   Wide & Deep, {len(model.NAMES)} EmbeddingVariables without a vocabulary, "
+        f"model   Wide & Deep, {_COLUMNS.value} EmbeddingVariables without a vocabulary, "
         f"dimension {_EMBEDDING_DIM.value} + 1, Adagrad"
     )
     plan = table_demo.Plan(
@@ -206,12 +215,12 @@ def _pipeline(training: criteo.Rows) -> Iterator[systems.Read]:
         example_files.write(path, _stream(training))
         size = os.path.getsize(path) / 1e6
         print(f"input   tf.Examples of all steps in a TFRecord file of {size:,.0f} MB")
-        yield functools.partial(example_files.read, path, _batch_size())
+        yield functools.partial(example_files.read, path, _batch_size(), _COLUMNS.value)
 
 
 def _start(system: systems.System, read: systems.Read) -> trainer.Run:
     print(f"build   {system.name}", flush=True)
-    return systems.start(system, _EMBEDDING_DIM.value, _SEED.value, read)
+    return systems.start(system, _EMBEDDING_DIM.value, _SEED.value, read, _COLUMNS.value)
 
 
 def _train_by_turns(

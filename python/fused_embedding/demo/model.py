@@ -17,7 +17,8 @@ NAMES = tuple(f"C{i + 1}" for i in range(len(criteo.CARDINALITIES)))
 EmbeddingColumn = Callable[[Any, int], Any]  # of a categorical column and a dimension
 
 
-# [batch, 26] int64 with -1, or strings with "", where it is missing; or [batch] of each by name.
+# [batch, columns] int64 with -1, or strings with "", where one is missing; or [batch] of each by
+# name.
 Categoricals: TypeAlias = tf.Tensor | dict[str, tf.Tensor]
 
 
@@ -55,21 +56,22 @@ class Model(NamedTuple):
         return {} if self.reads_rows else self.feed(rows)
 
 
-def placeholders(categorical_dtype: tf.DType = tf.int64) -> Inputs:
-    """Makes the inputs, with categoricals as int64 or as strings."""
+def placeholders(categorical_dtype: tf.DType = tf.int64, num_columns: int = len(NAMES)) -> Inputs:
+    """Makes the inputs, with so many categoricals as int64 or as strings."""
     placeholder = tf.compat.v1.placeholder
     return Inputs(
         placeholder(tf.float32, [None], "labels"),
         placeholder(tf.float32, [None, criteo.NUM_INTEGERS], "integers"),
-        placeholder(categorical_dtype, [None, len(criteo.CARDINALITIES)], "categoricals"),
+        placeholder(categorical_dtype, [None, num_columns], "categoricals"),
     )
 
 
 def features(categoricals: Categoricals) -> dict[str, tf.Tensor]:
-    """`[batch, 26]` categoricals as `[batch]` features by name."""
+    """`[batch, columns]` categoricals as `[batch]` features by name."""
     if isinstance(categoricals, dict):
         return categoricals
-    return dict(zip(NAMES, tf.unstack(categoricals, axis=1), strict=True))
+    columns = tf.unstack(categoricals, axis=1)
+    return dict(zip(NAMES[: len(columns)], columns, strict=True))
 
 
 def loss_of(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
@@ -88,6 +90,7 @@ def build(
     seed: int,
     embedding_column: EmbeddingColumn = tf.feature_column.embedding_column,
     read: Callable[[], Inputs] | None = None,
+    num_columns: int = len(NAMES),
 ) -> Model:
     """Builds the model in a graph of its own. Its categoricals are strings.
 
@@ -96,10 +99,11 @@ def build(
         seed: Graph-level seed of the initial values.
         embedding_column: Makes the embedding columns.
         read: Makes the pipeline that the model trains on; None: its rows are fed.
+        num_columns: Categoricals of rows that are fed: C1 and so on.
     """
     with tf.Graph().as_default() as graph:
         tf.compat.v1.set_random_seed(seed)
-        inputs = read() if read else placeholders(tf.string)
+        inputs = read() if read else placeholders(tf.string, num_columns)
         logits = _logits(inputs, embedding_dim, embedding_column)
         loss = loss_of(inputs.labels, logits)
         saver = tf.compat.v1.train.Saver(tf.compat.v1.trainable_variables())
@@ -120,12 +124,12 @@ def build(
 
 def _logits(inputs: Inputs, embedding_dim: int, embedding_column: EmbeddingColumn) -> tf.Tensor:
     """Wide part on the categoricals, deep part on their embeddings and the integers: `[batch]`."""
+    batch = features(inputs.categoricals)
     columns = [
         tf.feature_column.categorical_column_with_hash_bucket(name, size)
-        for name, size in zip(NAMES, num_buckets(), strict=True)
+        for name, size in zip(batch, num_buckets()[: len(batch)], strict=True)
     ]
     embeddings = [embedding_column(column, embedding_dim) for column in columns]
-    batch = features(inputs.categoricals)
     wide = tf.compat.v1.feature_column.linear_model(batch, columns)
     deep = tf.compat.v1.feature_column.input_layer(batch, embeddings)
     return wide_and_deep(wide, tf.concat([inputs.integers, deep], axis=1))

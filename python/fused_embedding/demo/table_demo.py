@@ -130,7 +130,8 @@ class ResumableRun:
 
 def run(plan: Plan, name: str) -> Result:
     """Trains and evaluates the model with the filter of that name."""
-    model = table_model.build(FILTERS[name], plan.embedding_dim, plan.seed)
+    num_columns = plan.rows.categoricals.shape[1]
+    model = table_model.build(FILTERS[name], plan.embedding_dim, plan.seed, num_columns)
     folder = None
     if plan.checkpoint_dir is not None:
         folder = os.path.join(plan.checkpoint_dir, "all" if FILTERS[name] is None else "filtered")

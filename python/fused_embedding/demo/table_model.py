@@ -19,18 +19,24 @@ class TableModel(NamedTuple):
     statistics: dict[str, tf.Tensor]  # of all tables together
 
 
-def build(filter_option: fe.CounterFilter | None, embedding_dim: int, seed: int) -> TableModel:
+def build(
+    filter_option: fe.CounterFilter | None,
+    embedding_dim: int,
+    seed: int,
+    num_columns: int = len(model.NAMES),
+) -> TableModel:
     """Builds the model in a graph of its own.
 
     Args:
         filter_option: Which ids get a row.
         embedding_dim: Dimension of the embeddings.
         seed: Graph-level seed of the initial values.
+        num_columns: Categoricals of the rows: C1 and so on.
     """
     v1 = tf.compat.v1
     with tf.Graph().as_default() as graph:
         v1.set_random_seed(seed)
-        inputs = model.placeholders()
+        inputs = model.placeholders(num_columns=num_columns)
         with v1.variable_scope("model"):
             logits = _logits(inputs, filter_option, embedding_dim)
         with v1.variable_scope("model", reuse=True), fe.inference():
@@ -63,6 +69,7 @@ def _logits(
     """The model's logits, `[batch]`. A row has an id's embedding, followed by its linear weight."""
     option = fe.EmbeddingVariableOption(filter_option=filter_option)
     limit = tf.compat.v1.random_uniform_initializer(-_MAX_INITIAL, _MAX_INITIAL)
+    features = model.features(inputs.categoricals)
     columns = [
         fe.feature_column.embedding_column(
             fe.feature_column.categorical_column_with_embedding(name, tf.int64, ev_option=option),
@@ -70,7 +77,7 @@ def _logits(
             initializer=limit,
             do_fusion="v2",
         )
-        for name in model.NAMES
+        for name in features
     ]
     return logits_of(inputs, columns)
 
@@ -80,8 +87,8 @@ def logits_of(inputs: model.Inputs, columns: list[Any]) -> tf.Tensor:
 
     Args:
         inputs: Of the model.
-        columns: An embedding column for each of `model.NAMES`, all of one dimension; the last value
-            of a row is the weight of the id in the wide part.
+        columns: An embedding column for each categorical, all of one dimension; the last value of
+            a row is the weight of the id in the wide part.
     """
     rows = tf.compat.v1.feature_column.input_layer(model.features(inputs.categoricals), columns)
     dim = columns[0].dimension
