@@ -30,6 +30,9 @@ _PROGRAM = flags.DEFINE_list(
 )
 _THREADS = flags.DEFINE_integer("threads", 1, "Intra-op and inter-op threads.", lower_bound=1)
 _BATCH = flags.DEFINE_integer("batch_size", 512, "Rows of a batch.", lower_bound=1)
+_COLUMNS = flags.DEFINE_integer(
+    "columns", 26, "Criteo's columns: the first so many.", lower_bound=1
+)
 _CAP = flags.DEFINE_integer("cap", 1_000_000, "Maximum number of rows of a table.", lower_bound=1)
 _DIM = flags.DEFINE_integer("dim", 16, "Values of a row.", lower_bound=1)
 _STEPS = flags.DEFINE_integer("steps", 64, "Steps of a call of fit.", lower_bound=1)
@@ -83,8 +86,8 @@ def measure(name: str) -> None:
     measured = _timed(steps)
     _print_table(name, measured)
     axes: dict[str, Any] = {"workload": "criteo", "program": name, "mode": "keras"}
-    options = ("threads", "batch_size", "cap", "dim", "steps", "steps_per_execution", "rounds")
-    axes |= {option: flags.FLAGS[option].value for option in (*options, "clock")}
+    options = ("threads", "batch_size", "columns", "cap", "dim", "steps", "steps_per_execution")
+    axes |= {option: flags.FLAGS[option].value for option in (*options, "rounds", "clock")}
     cells = [{"phase": "step", "systems": measured}]
     record = results.record_of("benchmarks.columns.keras_group", axes, cells)
     file = f"{name}-b{_BATCH.value}-t{_THREADS.value}-{_CLOCK.value.lower()}"
@@ -120,7 +123,8 @@ def _call_of(run: Callable[[int], Any]) -> timing.Step:
 
 def _columns() -> dict[str, int]:
     """The number of rows of each column's table."""
-    return {f"c{i:02}": min(n, _CAP.value) for i, n in enumerate(workloads.CRITEO_ROWS)}
+    rows = workloads.CRITEO_ROWS[: _COLUMNS.value]
+    return {f"c{i:02}": min(n, _CAP.value) for i, n in enumerate(rows)}
 
 
 def _dataset(tf: Any, program: Program) -> Any:

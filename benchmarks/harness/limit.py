@@ -1,7 +1,7 @@
 """The limit: a plain prefetching C loop over the same ids and table sizes, without TensorFlow.
 
 The loop's source belongs to the project's neutral yardstick, which lies beside the repository and
-may be absent; it is compiled when a benchmark starts. Training has two limits, one update for each
+may be absent; the first benchmark compiles it. Training has two limits, one update for each
 occurrence of an id and one for each distinct id; a figure counts against the faster one. The loop
 knows float32 alone, sums of one-hot columns and means of others. It gives ids no weights: it reads
 the same rows and does less, so a figure against it is an upper bound.
@@ -10,6 +10,7 @@ the same rows and does less, so a figure against it is an upper bound.
 import ctypes
 import dataclasses
 import functools
+import hashlib
 import itertools
 import pathlib
 import subprocess
@@ -20,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import workloads
+from benchmarks.harness import machine, workloads
 
 SOURCE = pathlib.Path(__file__).resolve().parents[3] / "shared" / "bench" / "floor.c"
 # -fno-math-errno lets the square root of Adagrad be vectorised.
@@ -35,13 +36,10 @@ _MULTI_HOT_OFFSET = 3  # floor_run numbers the multi-hot loops after the one-hot
 
 @functools.cache
 def compile_loop() -> ctypes.CDLL | None:
-    """Compiles and loads the loop; None if its source is not beside the repository."""
+    """Loads the loop, compiled; None if its source is not beside the repository."""
     if not SOURCE.exists():
         return None
-    with tempfile.TemporaryDirectory() as folder:
-        library = pathlib.Path(folder) / "limit.so"
-        subprocess.run(["gcc", str(SOURCE), *FLAGS, "-o", str(library)], check=True)
-        loop = ctypes.CDLL(str(library))
+    loop = ctypes.CDLL(str(_library()))
     pointer, integer, int64 = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
     number, uint64 = ctypes.c_float, ctypes.c_uint64
     loop.bigalloc.restype = pointer
@@ -54,6 +52,20 @@ def compile_loop() -> ctypes.CDLL | None:
     loop.hbuild.argtypes = [pointer, pointer, uint64, pointer, int64]
     loop.floor_grouped.argtypes = [integer, *[pointer] * 4, *shapes]
     return loop
+
+
+def _library() -> pathlib.Path:
+    """The compiled loop, which benchmarks of this checkout share: each is a process."""
+    of_what = f"{machine.describe_host()['cpu']} {FLAGS} {SOURCE.read_text()}"
+    name = hashlib.sha256(of_what.encode()).hexdigest()[:16]
+    library = machine.ROOT / "build" / f"limit-{name}.so"
+    if not library.exists():
+        library.parent.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+            compiled = pathlib.Path(folder) / library.name
+            subprocess.run(["gcc", str(SOURCE), *FLAGS, "-o", str(compiled)], check=True)
+            compiled.replace(library)  # at once: others may be loading it
+    return library
 
 
 def takes(workload: workloads.Workload) -> bool:

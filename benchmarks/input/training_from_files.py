@@ -24,6 +24,9 @@ from benchmarks.input import serialized_rows
 from benchmarks.report import results
 
 _BATCHES = flags.DEFINE_integer("file_batches", 20, "Batches in the file.", lower_bound=1)
+_COLUMNS = flags.DEFINE_integer(
+    "columns", 26, "The model's categorical fields: the first so many.", lower_bound=1
+)
 _DIM = flags.DEFINE_integer("embedding_dim", 16, "Embedding dimension.", lower_bound=1)
 
 STOCK, OURS, AGAIN = "stock", "accelerated", "accelerated_again"
@@ -46,6 +49,7 @@ def measure(threads: int) -> None:
 
     batch_size = flags.FLAGS.batch_size
     rows = synthetic.make_rows(batch_size * _BATCHES.value, seed=1)
+    rows = rows.first_columns(_COLUMNS.value)
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "rows.tfrecord")
         batches = trainer.batches(rows, batch_size, _BATCHES.value, seed=1)
@@ -54,7 +58,7 @@ def measure(threads: int) -> None:
         systems = _measured(path, batch_size, threads)
     cell = {"phase": "step", "num_bytes": num_bytes, "systems": systems}
     axes: dict[str, Any] = {"workload": "criteo", "mode": "training_files", "threads": threads}
-    options = ("batch_size", "embedding_dim", "file_batches", "rounds", "block")
+    options = ("columns", "batch_size", "embedding_dim", "file_batches", "rounds", "block")
     axes |= {option: flags.FLAGS[option].value for option in options}
     record = results.record_of("benchmarks.input.training_from_files", axes, [cell])
     results.write(record, f"training_files-b{batch_size}-t{threads}", flags.FLAGS.output)
@@ -93,8 +97,8 @@ def _run(name: str, path: str, batch_size: int, threads: int) -> Any:
         for one in systems.systems(fusion=True)
         if one.name == (systems.BEST if name == STOCK else systems.ACCELERATED)
     )
-    read = functools.partial(example_files.read, path, batch_size)
-    built = system.build(_DIM.value, 1, read)
+    read = functools.partial(example_files.read, path, batch_size, _COLUMNS.value)
+    built = system.build(_DIM.value, 1, read, _COLUMNS.value)
     session = tf.compat.v1.Session(graph=built.graph, config=session_config(threads))
     return trainer.Run(name, built, session)
 

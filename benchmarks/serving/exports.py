@@ -42,6 +42,9 @@ _SYSTEM = flags.DEFINE_list("system", list(SYSTEMS), f"What is served, of {', '.
 flags.register_validator(
     "system", lambda names: set(names) <= set(SYSTEMS), f"must be of {', '.join(SYSTEMS)}"
 )
+_COLUMNS = flags.DEFINE_integer(
+    "columns", 26, "The model's categorical fields: the first so many.", lower_bound=1
+)
 _BATCH = flags.DEFINE_list("batch", ["1", "64"], "Rows of a request.")
 _REQUESTS = flags.DEFINE_integer("requests", 10_000, "Requests to each server.", lower_bound=1)
 _ROUNDS = flags.DEFINE_integer("rounds", 20, "Rounds of alternation.", lower_bound=1)
@@ -103,6 +106,7 @@ def main(_: list[str]) -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with tempfile.TemporaryDirectory() as folder:
         rows, source = _rows()
+        rows = rows.first_columns(_COLUMNS.value)
         served, scores = _exports(pathlib.Path(folder), rows)
         servers = {name: Server(model) for name, model in served.items()}
         for name in [name for name in servers if name.startswith("export_")]:
@@ -139,7 +143,9 @@ def _exports(folder: pathlib.Path, rows: Any) -> tuple[dict[str, Served], np.nda
     from fused_embedding.demo import model as demo_model
     from fused_embedding.demo import table_model
 
-    model = table_model.build(fe.CounterFilter(ADMIT_AFTER), EMBEDDING_DIM, seed=1).model
+    model = table_model.build(
+        fe.CounterFilter(ADMIT_AFTER), EMBEDDING_DIM, seed=1, num_columns=_COLUMNS.value
+    ).model
     with model.graph.as_default():
         saver = fe.train.Saver(incremental=True)
     with tf.compat.v1.Session(graph=model.graph) as session:
@@ -156,7 +162,7 @@ def _exports(folder: pathlib.Path, rows: Any) -> tuple[dict[str, Served], np.nda
             assert checkpoint is not None
             for name in served.keys() & {"export_stock", "export_fused", *QUANTIZED}:
                 _write_delta(served[name], checkpoint)
-    numbered = np.mod(rows.categoricals, demo_model.num_buckets())
+    numbered = np.mod(rows.categoricals, demo_model.num_buckets()[: _COLUMNS.value])
     numbered = _save_requests(folder / "numbered.npz", rows, numbered)
     for name, of_name in (("stock", numbered), ("stock_hash", requests)):
         if name in _SYSTEM.value:
@@ -229,10 +235,11 @@ def _stock_model(path: pathlib.Path, name: str) -> str:
         ),
     }[name]
     with tf.Graph().as_default() as graph, v1.Session(graph=graph) as session:
-        inputs = model.placeholders()
+        inputs = model.placeholders(num_columns=_COLUMNS.value)
+        features, sizes = model.features(inputs.categoricals), model.num_buckets()[: _COLUMNS.value]
         columns = [
             tf.feature_column.embedding_column(categorical(name, size), EMBEDDING_DIM + 1)
-            for name, size in zip(model.NAMES, model.num_buckets(), strict=True)
+            for name, size in zip(features, sizes, strict=True)
         ]
         probability = tf.sigmoid(table_model.logits_of(inputs, columns))
         session.run(v1.global_variables_initializer())
@@ -302,6 +309,7 @@ def _write(cells: list[dict], batch_size: int, source: str) -> None:
     axes = {"workload": source, "batch_size": batch_size, "mode": "exports", "threads": 1}
     axes |= {"requests": _REQUESTS.value, "rounds": _ROUNDS.value}
     axes |= {"warm_up": export_server.WARM_UP_CALLS, "embedding_dim": EMBEDDING_DIM}
+    axes |= {"columns": _COLUMNS.value}
     record = results.record_of("benchmarks.serving.exports", axes, cells)
     results.write(record, f"exports-b{batch_size}", _OUTPUT.value)
 

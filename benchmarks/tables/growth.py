@@ -9,6 +9,7 @@ over fixed tables (benchmarks/harness/limit.py) is timed between the steps: it t
 drift from the tables'. Writes one JSON file; benchmarks/report/growth_plot.py draws it.
 """
 
+import dataclasses
 import os
 import time
 from typing import Any
@@ -21,6 +22,7 @@ from benchmarks.report import results
 
 _STEPS = flags.DEFINE_integer("steps", 20_000, "Training steps.", lower_bound=10)
 _LIVE = flags.DEFINE_integer("live", 1_000_000, "Keys of a column that come again.")
+_BATCH = flags.DEFINE_integer("batch", 4096, "Keys of a column in a step.", lower_bound=1)
 _STEPS_TO_LIVE = flags.DEFINE_integer("steps_to_live", 1000, "Steps until an unused key expires.")
 _EXPIRE_EVERY = flags.DEFINE_integer("expire_every", 100, "Steps between two expiries.")
 _DIM = flags.DEFINE_integer("dim", 16, "Length of a row.")
@@ -40,7 +42,7 @@ def main(_: list[str]) -> None:
     import tensorflow as tf  # here, so that --help starts fast
 
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
-    drift = workloads.Drift(live=_LIVE.value)
+    drift = workloads.Drift(live=_LIVE.value, batch_size=_BATCH.value)
     series, step_us, limit_us = _train(drift)
     axes = {"workload": "W5", "threads": _THREADS.value, "batch_size": drift.batch_size}
     axes |= {"steps": _STEPS.value, "live": _LIVE.value, "steps_to_live": _STEPS_TO_LIVE.value}
@@ -59,7 +61,7 @@ def _train(drift: workloads.Drift) -> tuple[list[dict], np.ndarray, np.ndarray]:
     loop = limit.compile_loop()
     run_limit = None
     if loop:
-        bound = limit.Limit(loop, workloads.WORKLOADS["W1"], _THREADS.value, with_slots=False)
+        bound = limit.Limit(loop, _fixed_tables(drift), _THREADS.value, with_slots=False)
         run_limit = bound.steps("forward")["limit"]
     step_us, limit_us = np.empty(_STEPS.value), np.full(_STEPS.value, np.nan)
     series: list[dict] = []
@@ -79,6 +81,14 @@ def _train(drift: workloads.Drift) -> tuple[list[dict], np.ndarray, np.ndarray]:
             if (i + 1) % (10 * _SAMPLE) == 0:
                 print(series[-1], flush=True)
     return series, step_us, limit_us
+
+
+def _fixed_tables(drift: workloads.Drift) -> workloads.Workload:
+    """W1, of the size of the keys that come again."""
+    columns = (workloads.Column(drift.live, _DIM.value),) * drift.num_columns
+    return dataclasses.replace(
+        workloads.WORKLOADS["W1"], columns=columns, batch_size=drift.batch_size
+    )
 
 
 def _microseconds(function: Any) -> float:

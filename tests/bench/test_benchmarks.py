@@ -87,7 +87,8 @@ def test_raw_table(tmp_path):
 @pytest.mark.slow
 def test_growth_reaches_a_size_and_keeps_it(tmp_path):
     arguments = ["--steps=300", "--live=5000", "--steps_to_live=50", "--expire_every=50"]
-    record, _ = run_module("tables.growth", tmp_path, *arguments, "--early=200", "--window=100")
+    arguments += ["--batch=512", "--early=200", "--window=100"]
+    record, _ = run_module("tables.growth", tmp_path, *arguments)
     (cell,) = record["cells"]
     assert [point["step"] for point in record["series"]] == [100, 200, 300]
     assert 0.9 < cell["rows_late_over_early"] < 1.1
@@ -409,12 +410,13 @@ def test_steps_on_parameter_servers_are_compared_and_counted(tmp_path):
 
 @pytest.mark.slow
 def test_two_workers_are_counted_beside_one(tmp_path):
-    arguments = ["--columns=2", "--ids=8", "--rows=20", "--dim=4", "--period=0.1", "--periods=2"]
+    arguments = ["--columns=2", "--ids=8", "--rows=20", "--dim=4", "--period=0.05"]
+    arguments += ["--periods=2", "--servers=1"]  # test_steps_on_parameter_servers has two
     record, _ = run_module("distributed.two_workers", tmp_path, *arguments)
     [cell] = record["cells"]
     for figures in cell["systems"].values():
         assert min(figures.values()) > 0
-    assert "| 2 x 8 | 2 | messages |" in distributed_reports.workers_table([record])
+    assert "| 2 x 8 | 1 | messages |" in distributed_reports.workers_table([record])
 
 
 def test_another_clock_times_steps():
@@ -444,7 +446,7 @@ def test_each_program_of_a_guide_exists(guide):
 @pytest.mark.slow
 def test_exports_give_the_same_scores_and_apply_deltas_under_load(tmp_path):
     arguments = ["--system=export_fused,stock", "--requests=40", "--rounds=2", "--deltas=3"]
-    record, _ = run_module("serving.exports", tmp_path, "--batch=2", *arguments)
+    record, _ = run_module("serving.exports", tmp_path, "--batch=2", "--columns=3", *arguments)
     of_all, of_fused = (cell["systems"] for cell in record["cells"])
     assert of_all.keys() == {"export_fused", "stock"}
     assert of_fused["export_fused"]["deltas"] == 3

@@ -48,7 +48,8 @@ def test_rows_of_one_user_are_compared_with_expanded_features(tmp_path):
 def test_a_program_under_accelerate_is_compared_with_stock(tmp_path, program):
     if program == "keras":
         column_cases.keras()  # or a skip
-    arguments = ["--columns=4", "--batch_size=8", "--small_batch=6", "--buckets=50", "--dim=4"]
+    # A column of strings, one of integers and one of numbers.
+    arguments = ["--columns=3", "--batch_size=8", "--small_batch=6", "--buckets=50", "--dim=4"]
     arguments += [f"--program={program}", "--threads=1", "--rounds=2", "--block=2"]
     record, done = run_module("columns.accelerate", tmp_path, *arguments)
     systems = record["cells"][0]["systems"]
@@ -56,7 +57,7 @@ def test_a_program_under_accelerate_is_compared_with_stock(tmp_path, program):
     assert systems["accelerate"]["speedup_over"].keys() == {"stock_default", "stock", "do_fusion"}
     assert "accelerate is faster by" in done.stdout
     size = record["axes"]["batch_size"]
-    assert f"| {program} | 4 x {size} | 1 |" in dense_reports.programs_table([record])
+    assert f"| {program} | 3 x {size} | 1 |" in dense_reports.programs_table([record])
 
 
 @pytest.mark.slow
@@ -79,9 +80,9 @@ def test_a_step_of_fit_is_compared_with_a_sessions(tmp_path):
     if not hasattr(pytest.importorskip("keras"), "Variable"):
         pytest.skip("there is no Keras 3")
     program = "keras_group_strings"
-    arguments = ["--batch_size=8", "--cap=50", "--dim=4", "--steps=8", "--steps_per_execution=4"]
-    arguments += [f"--program={program}", "--rounds=2"]
+    arguments = ["--columns=3", "--batch_size=8", "--cap=50", "--dim=4", "--rounds=2"]
+    arguments += [f"--program={program}", "--steps=8", "--steps_per_execution=2"]
     record, _ = run_module("columns.keras_group", tmp_path, *arguments)
     systems = ["stock", "stock_fused_adagrad", "layers", "group", "group_model", "session"]
     assert list(record["cells"][0]["systems"]) == systems
-    assert f"| {program} | 8 | 1 | 4 | wall |" in dense_reports.keras_table([record])
+    assert f"| {program} | 8 | 1 | 2 | wall |" in dense_reports.keras_table([record])

@@ -36,7 +36,8 @@ def test_parquet_is_compared_with_records_of_examples(tmp_path):
 
 @pytest.mark.slow
 def test_training_steps_from_files_are_compared_with_stock(tmp_path):
-    arguments = ["--batch_size=8", "--file_batches=3", "--rounds=2", "--block=2", "--threads=1"]
+    arguments = ["--columns=3", "--batch_size=8", "--file_batches=3", "--rounds=2", "--block=2"]
+    arguments += ["--threads=1"]
     record, done = run_module("input.training_from_files", tmp_path, *arguments)
     [cell] = record["cells"]
     assert list(cell["systems"]) == ["stock", "accelerated", "accelerated_again"]
