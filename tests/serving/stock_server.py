@@ -3,7 +3,9 @@
 Run as `python stock_server.py [LIBRARY]`; a library of ops is loaded, and nothing else of it.
 """
 
+import functools
 import json
+import pathlib
 import sys
 import traceback
 
@@ -25,10 +27,17 @@ def op_types(folder):
     return sorted({node.op for nodes in [graph.node, *functions] for node in nodes})
 
 
+@functools.lru_cache(maxsize=1)
+def model_of(folder, _time):
+    """The SavedModel, which is loaded once for requests in turn until it is written again."""
+    return tf.saved_model.load(folder)
+
+
 def serve(folder, given, loader):
     """Outputs by name."""
     if loader == "v2":
-        function = tf.saved_model.load(folder).signatures[SIGNATURE]
+        time = (pathlib.Path(folder) / "saved_model.pb").stat().st_mtime_ns
+        function = model_of(folder, time).signatures[SIGNATURE]
         outputs = function(**{name: tf.constant(value) for name, value in given.items()})
         return {name: output.numpy() for name, output in outputs.items()}
     with tf.Graph().as_default(), v1.Session() as session:

@@ -21,6 +21,9 @@ from serving.serving_cases import (
 v1 = tf.compat.v1
 NUM_IDS = 16
 SUM = {"sum": {"combiner": "sum"}}
+WEIGHTED = {"weighted_mean": FEW_LOOKUPS["weighted_mean"]}
+# With sums, these have each option of a lookup.
+TWO_LOOKUPS = WEIGHTED | {"sqrtn_clipped": FEW_LOOKUPS["sqrtn_clipped"]}
 OTHER_IDS = [0, 1, 2, 3, 5, 6, 7, 15]
 # How often ids 0, 1, ... occur in training: 6 and 7 are counted and have no row.
 OCCURRENCES = np.array([5, 5, 4, 3, 3, 2, 1, 1])
@@ -48,9 +51,9 @@ def blocks(num_partitions=1):
 
 def by_frequency(num_partitions=1):
     table = fe.get_dynamic_dimension_embedding_variable(
-        "counted", 2, 3, partitioner=partitioner(num_partitions), blocknums="frequency"
+        "counted", 2, 2, partitioner=partitioner(num_partitions), blocknums="frequency"
     )
-    table.bounds.assign([2, 3, 5])
+    table.bounds.assign([2, 4])
     return table
 
 
@@ -74,7 +77,7 @@ KINDS = {
 class Model(tf.Module):
     """A result of each table for each of `lookups`; all tables of a lookup are in one group."""
 
-    def __init__(self, kinds=tuple(KINDS), num_partitions=1, lookups=FEW_LOOKUPS):
+    def __init__(self, kinds=tuple(KINDS), num_partitions=1, lookups=TWO_LOOKUPS):
         super().__init__()
         self.tables = {kind: KINDS[kind](num_partitions) for kind in kinds}
         self._lookups = lookups
@@ -144,8 +147,7 @@ def test_stock_tensorflow_serves_all_kinds(tmp_path, server):
 
 
 def test_stock_tensorflow_serves_partitions(tmp_path, server):
-    lookups = {"weighted_mean": FEW_LOOKUPS["weighted_mean"]}
-    model = trained(["counted", "adaptive"], num_partitions=2, lookups=lookups)
+    model = trained(["counted", "adaptive"], num_partitions=2, lookups=WEIGHTED)
     model.export(tmp_path)
     for given in (batch(), batch(OTHER_IDS)):
         assert_served(server, tmp_path, given, inferred(model.serve, given))
@@ -170,7 +172,7 @@ def test_fused_ops_serve_all_kinds(tmp_path, fused_server):
 def test_of_a_session(tmp_path, request, ops):
     given = batch()
     with tf.Graph().as_default(), v1.Session() as session:
-        model = Model(["counted", "adaptive"], num_partitions=2)
+        model = Model(["counted", "adaptive"], num_partitions=2, lookups=WEIGHTED)
         inputs = {n: v1.placeholder(spec.dtype, spec.shape) for n, spec in SPECS.items()}
         sparse = tf.SparseTensor(inputs["indices"], inputs["ids"], inputs["dense_shape"])
         outputs = model.look_up(sparse, sparse.with_values(inputs["weights"]))
@@ -208,16 +210,16 @@ def test_lookups_in_branches_and_loops(tmp_path):
             )
 
         def body(i, total):
-            return i + 1, total + tf.cond(is_first, rows, lambda: tf.zeros([8, 6]))
+            return i + 1, total + tf.cond(is_first, rows, lambda: tf.zeros([8, 4]))
 
-        return {"rows": tf.while_loop(lambda i, _: i < 2, body, [0, tf.zeros([8, 6])])[1]}
+        return {"rows": tf.while_loop(lambda i, _: i < 2, body, [0, tf.zeros([8, 4])])[1]}
 
     model.serve = serve
     fe.export_for_serving(model, tmp_path, signatures=serve)
     given = {"ids": np.arange(8)[:, np.newaxis], "is_first": np.array(True)}
     loaded = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
     want = inferred(serve, given)
-    assert np.count_nonzero(want["rows"], axis=1).tolist() == [6, 6, 4, 4, 4, 2, 0, 0]
+    assert np.count_nonzero(want["rows"], axis=1).tolist() == [4, 4, 4, 2, 2, 2, 0, 0]
     assert_same({n: r.numpy() for n, r in loaded(**tensors(given)).items()}, want)
 
 
@@ -227,7 +229,7 @@ def test_counts_are_stored_for_tables_whose_lookups_read_them(tmp_path):
     known = tf.train.list_variables(str(tmp_path / "variables" / "variables"))
     assert sum("/counts/" in name for name, _ in known) == 1
     counted = dict(zip(read(tmp_path, "names"), read(tmp_path, "counted"), strict=True))
-    assert len(counted) == 7
+    assert len(counted) == 6
     assert [name for name, is_counted in counted.items() if is_counted] == [b"counted/block0"]
 
 
@@ -237,8 +239,9 @@ def read(folder, name):
 
 
 @pytest.mark.parametrize("quantize", [None, "int8"])
-def test_deltas_bring_counts_and_rows(tmp_path, quantize):
-    model = Model(["counted", "adaptive", "add"], num_partitions=2, lookups=SUM)
+@pytest.mark.parametrize("num_partitions", [1, 2])
+def test_deltas_bring_counts_and_rows(tmp_path, quantize, num_partitions):
+    model = Model(["counted", "adaptive", "add"], num_partitions, lookups=SUM)
     manager = fe.train.IncrementalCheckpointManager(
         tf.train.Checkpoint(model=model), tmp_path / "saves", max_to_keep=9
     )
