@@ -37,6 +37,7 @@ def train(keras: Any, strategy: Any, of: str) -> list[list[float]]:
         optimizer = make(ours(keras) if is_ours else keras.optimizers, "adagrad")
         optimizer.build([variable])
 
+    @tf.function
     def step() -> None:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         ids = tf.gather(tf.constant(IDS), tf.convert_to_tensor(replica))
@@ -46,7 +47,7 @@ def train(keras: Any, strategy: Any, of: str) -> list[list[float]]:
         optimizer.apply_gradients([(grad, variable)])
 
     for _ in range(3):
-        strategy.run(tf.function(step))
+        strategy.run(step)
     rows = variable.numpy() if of == "table" else numbers(variable)
     return np.asarray(rows).tolist()
 

@@ -182,7 +182,7 @@ def test_two_iterators_at_a_time(tmp_path):
 
 @hypothesis.given(st.data())
 def test_each_row_is_in_one_shard_once(tmp_path_factory, data):
-    sizes = data.draw(st.lists(st.integers(0, 12), min_size=1, max_size=3))
+    sizes = data.draw(st.lists(st.integers(0, 8), min_size=1, max_size=3))
     rows_of_group = data.draw(st.integers(1, 5))
     folder = tmp_path_factory.mktemp("shards")
     ends = list(itertools.accumulate(sizes, initial=0))
@@ -192,7 +192,7 @@ def test_each_row_is_in_one_shard_once(tmp_path_factory, data):
         for i, pair in enumerate(itertools.pairwise(ends))
     ]
     num_groups = sum(-(-size // rows_of_group) for size in sizes)
-    count = data.draw(st.integers(1, max(num_groups, 1)))
+    count = data.draw(st.integers(1, min(max(num_groups, 1), 6)))
     seed = data.draw(st.none() | st.integers(0, 3))
     shuffle = None if seed is None else fe.data.Shuffle(seed, data.draw(st.integers(1, 3)))
     batch_size = data.draw(st.integers(1, 8))
@@ -326,11 +326,18 @@ def test_a_damaged_file_is_an_error(tmp_path):
 
 
 ENDS = """
-import sys
+import os, signal, sys
 import fused_embedding as fe
 
-batches = iter(fe.data.parquet(sys.argv[1], batch_size=1000).repeat().prefetch(3))
-print(len(next(batches)["string"]))
+# Each program is a fork of one that imports TensorFlow once, and ends as any other does.
+for _ in range(3):
+    program = os.fork()
+    if program == 0:
+        signal.alarm(100)  # seconds, then one that does not end is killed
+        batches = iter(fe.data.parquet(sys.argv[1], batch_size=1000).repeat().prefetch(3))
+        print(len(next(batches)["string"]))
+        sys.exit()
+    print(os.waitstatus_to_exitcode(os.waitpid(program, 0)[1]), flush=True)
 """
 
 
@@ -338,9 +345,8 @@ def test_a_program_ends_while_a_batch_is_read(tmp_path):
     names = ["int64", "list", "string"]
     path = write(tmp_path / "rows", range(20_000), names, rows_of_group=2000)
     command = [sys.executable, "-c", ENDS, path]
-    for _ in range(3):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        assert (done.returncode, done.stdout) == (0, "1000\n"), done.stderr
+    done = subprocess.run(command, capture_output=True, text=True, timeout=360)
+    assert (done.returncode, done.stdout) == (0, "1000\n0\n" * 3), done.stderr
 
 
 PROGRAM = """
