@@ -8,6 +8,7 @@ import tensorflow as tf
 from tensorflow.python.eager.context import global_seed
 
 from case_choice import device, pytest_addoption, pytest_collection_modifyitems
+from serving.serving_cases import LIBRARY, Server
 
 __all__ = ["device", "pytest_addoption", "pytest_collection_modifyitems"]
 
@@ -33,6 +34,25 @@ def default_device(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     with tf.device("/CPU:0"):
         yield
+
+
+# The servers that tests of exports share: a process takes seconds to import TensorFlow.
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """Of stock TensorFlow."""
+    running = Server()
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def fused_server() -> Iterator[Server]:
+    """With the ops of the package, and nothing else of it."""
+    running = Server(LIBRARY)
+    yield running
+    running.stop()
 
 
 def pytest_report_header() -> str:
