@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["fused_embedding"])
@@ -28,6 +29,13 @@ def run_module(module: str, *arguments: object, cwd: str | pathlib.Path = ".") -
 def run_program(source: str, *arguments: object, cwd: str | pathlib.Path = ".") -> Completed:
     """As `python -c source arguments`."""
     return _run(_become_program, source, arguments, cwd)
+
+
+def start(function: Callable[..., None], *arguments: object) -> BaseProcess:
+    """Starts a process that calls a function of a module."""
+    process = _CONTEXT.Process(target=function, args=arguments, daemon=True)
+    process.start()
+    return process
 
 
 def output_of(done: Completed) -> str:

@@ -1,33 +1,32 @@
 """A cluster of TensorFlow servers on this machine, each a process of its own.
 
-As a program it is all of them: `cluster.py CLUSTER_JSON` imports TensorFlow once and forks a server
-for each task; `cluster.py CLUSTER_JSON JOB TASK` is one. They end when the program's standard input
-does: a test that dies takes them along.
+The processes are those of `processes`, which find TensorFlow imported. A server ends when its pipe
+does: a test that dies takes its servers along.
 """
 
 import contextlib
-import json
+import multiprocessing
 import os
 import pathlib
-import select
 import socket
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from multiprocessing.connection import Connection
 
 import tensorflow as tf
 
 import fused_embedding
+import processes
 
-READY = "ready"
 START_SECONDS = 300
 STOP_SECONDS = 10
 REACH_SECONDS = 120
+Addresses = dict[str, list[str]]
 
 
 @contextlib.contextmanager
-def running(num_tasks: dict[str, int]) -> Iterator[dict[str, list[str]]]:
+def running(num_tasks: dict[str, int]) -> Iterator[Addresses]:
     """Runs servers, e.g. `{"ps": 2, "worker": 2}`, and yields the addresses of each job's tasks."""
     with running_processes(num_tasks) as (addresses, _):
         yield addresses
@@ -36,38 +35,36 @@ def running(num_tasks: dict[str, int]) -> Iterator[dict[str, list[str]]]:
 @contextlib.contextmanager
 def running_processes(
     num_tasks: dict[str, int],
-) -> Iterator[tuple[dict[str, list[str]], dict[tuple[str, int], int]]]:
+) -> Iterator[tuple[Addresses, dict[tuple[str, int], int]]]:
     """As `running`; also yields the process of each (job, task)."""
     attempts = 3  # another process may take a free port before the server does
-    for attempt in range(attempts):
-        ports = iter(free_ports(sum(num_tasks.values())))
+    tasks = [(job, task) for job, count in num_tasks.items() for task in range(count)]
+    for _ in range(attempts):
+        ports = iter(free_ports(len(tasks)))
         addresses = {
             job: [f"localhost:{next(ports)}" for _ in range(count)]
             for job, count in num_tasks.items()
         }
-        servers = _start(addresses)
+        servers = {task: _Server(addresses, *task) for task in tasks}
         try:
-            problem = _wait_until_ready(servers, sum(num_tasks.values()))
-            if problem is None:
-                yield addresses, _children(servers.pid, addresses)
+            if all(server.is_ready() for server in servers.values()):
+                yield addresses, {task: server.pid for task, server in servers.items()}
                 return
-            if attempt + 1 == attempts:
-                raise RuntimeError(f"no cluster after {attempts} attempts: {problem}")
         finally:
-            _stop(servers)
+            _stop(servers.values())
+    raise RuntimeError(f"no cluster after {attempts} attempts")
 
 
 @contextlib.contextmanager
-def replaced(addresses: dict[str, list[str]], job: str, task: int) -> Iterator[None]:
+def replaced(addresses: Addresses, job: str, task: int) -> Iterator[None]:
     """Runs a server again that was killed."""
-    server = _start(addresses, job, str(task))
+    server = _Server(addresses, job, task)
     try:
-        problem = _wait_until_ready(server, 1)
-        if problem is not None:
-            raise RuntimeError(f"no server {job}:{task}: {problem}")
+        if not server.is_ready():
+            raise RuntimeError(f"no server {job}:{task}")
         yield
     finally:
-        _stop(server)
+        _stop([server])
 
 
 def when_reached(run: Callable[[], None]) -> None:
@@ -86,12 +83,6 @@ def when_reached(run: Callable[[], None]) -> None:
             time.sleep(0.1)
 
 
-def _children(pid: int, addresses: dict[str, list[str]]) -> dict[tuple[str, int], int]:
-    # In the order in which `_serve_all` forks them.
-    pids = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return dict(zip(_tasks(addresses), map(int, pids), strict=True))
-
-
 def free_ports(num_ports: int) -> list[int]:
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(num_ports)]
@@ -107,71 +98,49 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
-def _start(addresses: dict[str, list[str]], *task: str) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, __file__, json.dumps(addresses), *task],
-        env=environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+class _Server:
+    """A server in a process."""
+
+    def __init__(self, addresses: Addresses, job: str, task: int) -> None:
+        self._pipe, its_end = multiprocessing.Pipe()
+        self._process = processes.start(_serve, addresses, job, task, its_end)
+        its_end.close()
+        self.pid = self._process.pid
+
+    def is_ready(self) -> bool:
+        """Waits until it serves; False if it does not."""
+        try:
+            return self._pipe.poll(START_SECONDS) and self._pipe.recv()
+        except EOFError:
+            return False
+
+    def tell_to_stop(self) -> None:
+        self._pipe.close()
+
+    def wait(self) -> None:
+        self._process.join(STOP_SECONDS)
+        self._process.kill()
+        self._process.join()
 
 
-def _wait_until_ready(servers: subprocess.Popen, num_servers: int) -> str | None:
-    """None when all servers run, else what happened."""
-    deadline = time.monotonic() + START_SECONDS
-    said = b""
-    while said.split().count(READY.encode()) < num_servers:
-        if not select.select([servers.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            return f"only {said} was said in {START_SECONDS} seconds"
-        news = os.read(servers.stdout.fileno(), 4096)
-        said += news
-        if not news or set(said.decode().split()) - {READY}:
-            return f"a server ended while it started, after {said}"
-    return None
+def _stop(servers: Collection[_Server]) -> None:
+    for server in servers:
+        server.tell_to_stop()
+    for server in servers:
+        server.wait()
 
 
-def _stop(servers: subprocess.Popen) -> None:
-    servers.stdin.close()
-    try:
-        servers.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        os.killpg(servers.pid, 9)  # their own session: see _start
-        servers.wait()
-    servers.stdout.close()
-
-
-def _serve(addresses: dict[str, list[str]], job: str, task: int) -> None:
+def _serve(addresses: Addresses, job: str, task: int, pipe: Connection) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     config = tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=1, inter_op_parallelism_threads=2
     )
     try:
         # The reference keeps it alive.
         server = tf.distribute.Server(addresses, job_name=job, task_index=task, config=config)
-        print(READY, flush=True)
-        sys.stdin.read()
+        pipe.send(True)
+        with contextlib.suppress(EOFError):
+            pipe.recv()
         del server
     finally:
         os._exit(0)  # a server's threads do not end
-
-
-def _tasks(addresses: dict[str, list[str]]) -> list[tuple[str, int]]:
-    return [(job, task) for job in addresses for task in range(len(addresses[job]))]
-
-
-def _serve_all(addresses: dict[str, list[str]]) -> None:
-    tasks = _tasks(addresses)
-    for job, task in tasks:
-        if os.fork() == 0:
-            _serve(addresses, job, task)
-    for _ in tasks:
-        os.wait()
-        print("ended", flush=True)
-
-
-if __name__ == "__main__":
-    if len(sys.argv) > 2:
-        _serve(json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
-    else:
-        _serve_all(json.loads(sys.argv[1]))

@@ -1,10 +1,7 @@
 """Two parameter servers and two workers train as one machine does, and send only ids and rows."""
 
 import json
-import pathlib
 import re
-import subprocess
-import sys
 import zlib
 from typing import Any, NamedTuple
 
@@ -13,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import fused_embedding as fe
+import processes
 from distributed import cluster, strategy_program
 from distributed.transfers import nodes_by_task, run_traced, task_of, transfers
 
@@ -262,16 +260,9 @@ def test_gathers_and_updates_run_beside_their_shards(traced_step):
 
 
 def test_sharded_variables_train_under_parameter_server_strategy(addresses, tmp_path):
-    program = pathlib.Path(strategy_program.__file__)
-    result = subprocess.run(
-        [sys.executable, program, json.dumps(addresses), tmp_path / "trained.npz"],
-        env=cluster.environment(),
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr[-2000:]
+    program = "distributed.strategy_program"
+    files = [json.dumps(addresses), tmp_path / "trained.npz"]
+    processes.output_of(processes.run_module(program, *files))
     trained = np.load(tmp_path / "trained.npz")
     assert [task_of(str(device)) for device in trained["devices"]] == [
         "/job:ps/task:0",
