@@ -151,8 +151,9 @@ def train(build, *, partitions=None, use_resource=True, num_steps=3):
             session.run([tf1.global_variables_initializer(), tf1.tables_initializer()])
             outputs, all_gradients = [], []
             for _ in range(num_steps):
-                for values, fetch in ((outputs, output), (all_gradients, gradients)):
-                    values.append(session.run(fetch))
+                before = session.run([output, gradients])
+                outputs.append(before[0])
+                all_gradients.append(before[1])
                 session.run(step)
             values = dict(zip([v.name for v in variables], session.run(variables), strict=True))
     return Run(outputs, all_gradients, values, by_collection, ops)

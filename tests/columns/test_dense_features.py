@@ -3,14 +3,13 @@
 import collections
 import doctest
 import importlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import fused_embedding as fe
+import processes
 from cases import columns as cases
 from checking import executed_ops
 
@@ -375,8 +374,7 @@ def test_without_keras_2_the_error_names_the_package():
         "else: raise AssertionError\n"
         "fe.compat.install()\n"  # which gives all names that need no Keras
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
+    processes.output_of(processes.run_program(program))
 
 
 def test_other_names_are_no_attributes():

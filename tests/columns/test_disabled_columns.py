@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import fused_embedding as fe
+import processes
 from cases import columns as cases
 from cases.disabled import assert_no_op_of_ours, assert_same_graph, new_graph
 
@@ -131,9 +132,11 @@ def test_dense_features(off, is_ours, is_grouped, tmp_path):
 
 # Builds a wide & deep model and writes its GraphDef; argv: a path, and whether to use the package.
 PROGRAM = """
+import os
 import sys
 import tensorflow as tf
 
+os.environ["FE_DISABLE"] = "lookup,apply"
 tf1, fc = tf.compat.v1, tf.feature_column
 how = {}
 train, columns, layers = tf1.train, fc, tf1.feature_column
@@ -157,13 +160,11 @@ with open(sys.argv[1], "wb") as file:
 """
 
 
-def test_the_graph_is_that_of_a_program_without_the_package(tmp_path, monkeypatch):
-    monkeypatch.setenv("FE_DISABLE", "lookup,apply")
-    graphs = []
-    for kind in ("ours", "stock"):
-        path = tmp_path / kind
-        subprocess.run([sys.executable, "-c", PROGRAM, str(path), kind], check=True, timeout=120)
-        graphs.append(tf1.GraphDef.FromString(path.read_bytes()))
+def test_the_graph_is_that_of_a_program_without_the_package(tmp_path):
+    ours, stock = tmp_path / "ours", tmp_path / "stock"
+    processes.output_of(processes.run_program(PROGRAM, ours, "ours"))
+    subprocess.run([sys.executable, "-c", PROGRAM, stock, "stock"], check=True, timeout=120)
+    graphs = [tf1.GraphDef.FromString(path.read_bytes()) for path in (ours, stock)]
     assert_no_op_of_ours(graphs[0])
     assert_same_graph(*graphs)
 

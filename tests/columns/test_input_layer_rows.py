@@ -243,9 +243,9 @@ def test_tables_without_a_vocabulary():
 
 
 def test_other_versions_of_the_lookup():
+    want = cases.train(want_layer(columns_of_user()))
     for do_fusion in ("v1", "check", None):
         columns = columns_of_user(fe.feature_column, do_fusion=do_fusion)
-        want = cases.train(want_layer(columns_of_user()))
         got = cases.train(
             lambda _, c=columns: fe.feature_column.input_layer(features(), c, rows=rows())
         )

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fused_embedding as fe
@@ -376,7 +376,6 @@ def specs(draw):
     return column, tf1.SparseTensorValue(indices, array.reshape(-1)[kept[:, 0]], array.shape)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(specs(), min_size=1, max_size=5))
 def test_rows_are_stocks_bit_by_bit(drawn):
     results = []

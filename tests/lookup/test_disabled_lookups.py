@@ -1,7 +1,5 @@
 """FE_DISABLE=lookup: the functions of fe.nn and the layers of fe.keras use stock's ops."""
 
-import itertools
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -104,12 +102,6 @@ UNSAFE = {
     "v2": nn.fused_embedding_lookup_sparse_v2,
     "v3": nn.fused_embedding_lookup_sparse_v3,
 }
-HOW = [
-    {"combiner": combiner, "max_norm": max_norm, "default_id": default_id}
-    for combiner, max_norm, default_id in itertools.product(
-        ("sum", "mean", "sqrtn"), (None, 5.0), (None, 2)
-    )
-]
 
 
 def outcome(lookup, mode, inputs, **how):
@@ -153,8 +145,11 @@ def assert_same_numbers(lookup, mode, monkeypatch, tolerance=1e-12, inputs=None,
 
 @pytest.mark.parametrize("mode", cases.MODES)
 @pytest.mark.parametrize("lookup", SAFE)
-@pytest.mark.parametrize("how", HOW, ids=str)
-def test_numbers_of_safe_lookups(lookup, how, mode, monkeypatch):
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
+@pytest.mark.parametrize("max_norm", [None, 5.0])
+@pytest.mark.parametrize("default_id", [None, 2])
+def test_numbers_of_safe_lookups(lookup, mode, combiner, max_norm, default_id, monkeypatch):
+    how = {"combiner": combiner, "max_norm": max_norm, "default_id": default_id}
     assert_same_numbers(SAFE[lookup], mode, monkeypatch, **how)
 
 

@@ -3,15 +3,18 @@
 import os
 import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
 
-import fused_embedding as fe
+import processes
 
 PROGRAM = """
+import os
+import sys
 import time
+
+os.environ["FE_DISABLE"] = sys.argv[1]
+seconds = float(sys.argv[2])
 import tensorflow as tf
 import fused_embedding as fe
 from benchmarks.harness.resources import huge_page_bytes
@@ -21,7 +24,7 @@ with tf.device("/CPU:0"):
 before = huge_page_bytes()
 
 def print_moved():
-    deadline = time.time() + SECONDS
+    deadline = time.time() + seconds
     while time.time() < deadline and huge_page_bytes() < wanted:
         time.sleep(0.1)
     print(huge_page_bytes() - before >> 20)
@@ -53,15 +56,8 @@ def test_variables_move(disabled):
     if reason := why_not_seen():
         pytest.skip(reason)
     root = pathlib.Path(__file__).parents[2]
-    package = pathlib.Path(fe.__file__).parent  # installed, or the source's
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.replace("SECONDS", "0.5" if disabled else "60")],
-        env=os.environ | {"FE_DISABLE": disabled, "PYTHONPATH": f"{package.parent}:{root}"},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    moved = [int(megabytes) for megabytes in done.stdout.split()]
+    done = processes.run_program(PROGRAM, disabled, 0.5 if disabled else 60, cwd=root)
+    moved = [int(megabytes) for megabytes in processes.output_of(done).split()]
     if disabled:
         assert moved == [0, 0]
     else:
