@@ -63,7 +63,7 @@ def train(initial, columns, lookup, optimizer):
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("seed", range(6))
-def test_steps_equal_stock(seed, optimizer):
+def test_8_steps_equal_stock(seed, optimizer):
     tables, columns = random_case(seed)
     used = sorted({column.table for column in columns})
     initial = [tables[t].numpy() for t in used]

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import fused_embedding as fe
 import oracle.lookup
-from cases.nn import BATCH, DIM, MODES, NUM_IDS, Batch, grid, make_table, name_of, run
+from cases.nn import BATCH, DIM, MODES, NUM_IDS, Batch, make_table, run
 from cases.tables import make_variable, parts_of, run_table
 from checking import VALUE_DTYPES, assert_rounded_once, densify, dtype_name, like, sparse
 
@@ -91,18 +91,17 @@ def compare(mode, lookup, stock, batch, weights, num_partitions, **options):
 
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["unweighted", "weighted"])
-@pytest.mark.parametrize(
-    "options",
-    grid(combiner=oracle.lookup.COMBINERS, max_norm=[None, 5.0], default_id=[None, 0, 5]),
-    ids=name_of,
-)
+@pytest.mark.parametrize("combiner", oracle.lookup.COMBINERS)
+@pytest.mark.parametrize("max_norm", [None, 5.0])
+@pytest.mark.parametrize("default_id", [None, 0, 5])
 @pytest.mark.parametrize("num_partitions", [None, 3])
 @pytest.mark.parametrize("name", SAFE)
-def test_safe_lookups_equal_stock(name, num_partitions, options, weights):
+def test_safe_lookups_equal_stock(name, num_partitions, combiner, max_norm, default_id, weights):
+    options = {"combiner": combiner, "max_norm": max_norm, "default_id": default_id}
     got = compare("eager", SAFE[name], stock_safe, BATCH, weights, num_partitions, **options)
-    counts = occurrences(BATCH, weights, options["combiner"])
+    counts = occurrences(BATCH, weights, combiner)
     # What is filled into empty rows is looked up and trained, and not counted.
-    filled = set() if options["default_id"] is None else {options["default_id"]}
+    filled = set() if default_id is None else {default_id}
     assert set(got.grads) == set(counts) | filled
     assert got.frequencies == {key: counts[key] for key in range(NUM_IDS)}
 

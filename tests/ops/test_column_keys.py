@@ -107,7 +107,7 @@ def features_with_rules(draw):
     return laid_out(draw, matrix_of(draw, draw(st.sampled_from(dtypes)))), rule
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(features_with_rules(), min_size=1, max_size=4))
 def test_keys_and_rows_are_stocks(columns):
     features, rules = zip(*columns, strict=True)
