@@ -40,11 +40,7 @@ def running_processes(
     attempts = 3  # another process may take a free port before the server does
     tasks = [(job, task) for job, count in num_tasks.items() for task in range(count)]
     for _ in range(attempts):
-        ports = iter(free_ports(len(tasks)))
-        addresses = {
-            job: [f"localhost:{next(ports)}" for _ in range(count)]
-            for job, count in num_tasks.items()
-        }
+        addresses = free_addresses(num_tasks)
         servers = {task: _Server(addresses, *task) for task in tasks}
         try:
             if all(server.is_ready() for server in servers.values()):
@@ -81,6 +77,13 @@ def when_reached(run: Callable[[], None]) -> None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
+
+
+def free_addresses(num_tasks: dict[str, int]) -> Addresses:
+    ports = iter(free_ports(sum(num_tasks.values())))
+    return {
+        job: [f"localhost:{next(ports)}" for _ in range(count)] for job, count in num_tasks.items()
+    }
 
 
 def free_ports(num_ports: int) -> list[int]:
