@@ -15,7 +15,7 @@ STRENGTHS = {"one": 0, "values": 1, "pairs": 2}
 COVERED = ("case", "value", "pair of values")
 # Whose parameters meet in kernels. Elsewhere most of them choose a way of their own.
 PAIRED_FOLDERS = ("ops", "lookup", "table", "core_api")
-OUTCOME_MARKERS = ("skip", "skipif", "xfail")
+UNTHINNED_MARKERS = ("skip", "skipif", "xfail")
 
 
 @functools.cache
@@ -80,11 +80,8 @@ def thinned(items: list[pytest.Item], strength: int) -> set[pytest.Item]:
     """The cases that the rest of their grids make redundant at `strength`."""
     cases = collections.defaultdict(list)
     for item in items:
-        if parameters(item):
-            # A case that is skipped, or fails as expected, stands for no case that runs.
-            marks = tuple(mark for mark in item.iter_markers() if mark.name in OUTCOME_MARKERS)
-            name = item.nodeid.partition("[")[0]
-            cases[name, tuple(parameters(item)), repr(marks)].append(item)
+        if parameters(item) and not any(map(item.get_closest_marker, UNTHINNED_MARKERS)):
+            cases[item.nodeid.partition("[")[0], tuple(parameters(item))].append(item)
     redundant = set()
     for grid in cases.values():
         kept = set(grids.covering(rows_of(grid), strength))
