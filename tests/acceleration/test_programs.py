@@ -104,7 +104,7 @@ def compare(got, want, name):
             )
 
 
-NUM_STEPS = 10
+NUM_STEPS = 50
 
 
 def setting_of(batches, folder, **options):

@@ -13,8 +13,6 @@ DIM = 3
 NAME = "users"
 NUM_STEPS = 6
 PARTITIONS = (None, 1, 2, 3)  # None: no partitioner
-# What a table of some partitions is restored into: as many, fewer and more, each from and to each.
-RESTORED = {None: (None, 1, 3), 1: (2,), 2: (None, 3), 3: (2, 3)}
 OPTIONS: dict[str, Callable[[], fe.EmbeddingVariableOption]] = {
     "plain": fe.EmbeddingVariableOption,
     "counter": lambda: fe.EmbeddingVariableOption(filter_option=fe.CounterFilter(3)),

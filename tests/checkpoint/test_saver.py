@@ -13,7 +13,6 @@ from saved_tables import (
     NUM_STEPS,
     OPTIONS,
     PARTITIONS,
-    RESTORED,
     Program,
     assert_same,
     assert_whole,
@@ -31,7 +30,7 @@ DTYPES = [tf.float32, tf.float64, tf.float16, tf.bfloat16]
 
 
 @pytest.mark.parametrize("option", OPTIONS)
-@pytest.mark.parametrize("saved", RESTORED)
+@pytest.mark.parametrize("saved", PARTITIONS)
 def test_everything_comes_back_into_any_number_of_partitions(tmp_path, option, saved):
     program = Program(saved, option)
     program.train(range(NUM_STEPS))
@@ -41,7 +40,7 @@ def test_everything_comes_back_into_any_number_of_partitions(tmp_path, option, s
     assert_same(program.content(), want)  # saving changes nothing
     program.train(range(NUM_STEPS, NUM_STEPS + 2))
     after = program.content()
-    for restored in RESTORED[saved]:
+    for restored in PARTITIONS:
         other = Program(restored, option)
         other.train([99])  # what is there before is replaced
         other.restore(tmp_path / "model")

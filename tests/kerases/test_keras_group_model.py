@@ -56,6 +56,7 @@ def rows_in_front(keras):
         ours.EmbeddingBag(NUM_ROWS, 4)(hashed),
         ours.EmbeddingBag(NUM_ROWS, 2)(inputs["places"], weights=weights),
         layers.GlobalAveragePooling1D()(sequence),
+        layers.LSTM(2)(sequence),
         layers.Embedding(200, 3)(scores % 200),
         ours.Embedding(200, 3)(scores % 150),
         inputs["numbers"],
