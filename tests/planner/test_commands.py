@@ -118,14 +118,12 @@ def test_costs_are_fitted():
 
 
 SMALL_CALIBRATION = """
-import functools, sys
+import sys
 from absl import flags
 from fused_embedding.inspection import calibrate_command, calibration
 calibration.ROWS = 4000
-calibration._TABLE_CASES = tuple((t, min(n, 1000), d) for t, n, d in calibration._TABLE_CASES)
-calibration._MIN_STEPS = 2
-# A server is a process, which takes seconds to import TensorFlow: two are several already.
-calibrate_command.calibrate = functools.partial(calibration.calibrate, num_servers=2)
+calibration._TABLE_CASES = tuple((t, min(n, 2000), d) for t, n, d in calibration._TABLE_CASES)
+calibration._MIN_STEPS = 3
 flags.FLAGS(["calibrate", "--seconds=0.02"])
 sys.exit(calibrate_command.main(["calibrate", sys.argv[1]]))
 """
