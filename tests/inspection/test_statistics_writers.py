@@ -104,10 +104,10 @@ def test_a_callback_runs_nothing_between_two_writes(keras, tmp_path, monkeypatch
     module = importlib.import_module("fused_embedding.keras.statistics")
     traces = count_calls(monkeypatch, module, "summarize_statistics")
     layer = fe.keras.embedding_layer(keras)(4, combiner="sum", name="users")
-    callback = fe.keras.statistics_callback(str(tmp_path), 20, keras)
+    callback = fe.keras.statistics_callback(str(tmp_path), 100, keras)
     writes = count_calls(monkeypatch, callback, "_write_now")
-    fit(model_of(keras, layer), [callback], epochs=8)  # 48 steps
-    assert len(writes) == 3  # 20, 40, 48
+    fit(model_of(keras, layer), [callback], epochs=40)  # 240 steps
+    assert len(writes) == 3  # 100, 200, 240
     assert len(traces) == 1  # one function, made once
 
 
@@ -117,10 +117,10 @@ def test_a_callback_takes_under_a_hundredth_of_a_step(keras, tmp_path):
     layer = fe.keras.embedding_layer(keras)(4, combiner="sum", name="users")
     model = model_of(keras, layer)
     callback = fe.keras.statistics_callback(str(tmp_path), 100, keras)
-    fit(model, [callback], epochs=2)
+    fit(model, [callback], epochs=20)
     begin = time.perf_counter()
-    fit(model, [], epochs=20)
-    step_s = (time.perf_counter() - begin) / 120
+    fit(model, [], epochs=50)
+    step_s = (time.perf_counter() - begin) / 300
     callback.set_model(model)
     callback.on_train_begin()
     times = []
