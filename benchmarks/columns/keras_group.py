@@ -51,7 +51,7 @@ NUM_NUMBERS = 13
 NUM_BATCHES = 8
 LEARNING_RATE = 0.05
 CHECKED_CALLS = 2
-STOCK_RTOL = 1e-2  # Keras 3 squares the gradients of repeated ids one by one
+STOCK_RTOL = 5e-2  # Keras 3 squares the gradients of repeated ids one by one
 
 
 class Program(NamedTuple):
@@ -142,10 +142,13 @@ def _dataset(tf: Any, program: Program) -> Any:
 
 
 def _initializer(tf: Any, seed: int) -> Callable[..., Any]:
-    """The same values in every program, and none of them the same."""
+    """The same values in every program, and none of them the same.
+
+    With a tenth of them, the losses of programs that mixed up their columns were equal within 1e-5.
+    """
 
     def values(shape: Any, dtype: Any = tf.float32, partition_info: Any = None) -> Any:
-        return 0.1 * (tf.random.stateless_uniform(shape, [seed, 1], dtype=dtype) - 0.5)
+        return tf.random.stateless_uniform(shape, [seed, 1], dtype=dtype) - 0.5
 
     return values
 
