@@ -25,7 +25,7 @@ from benchmarks.report import results
 
 _BATCHES = flags.DEFINE_integer("file_batches", 20, "Batches in the file.", lower_bound=1)
 _COLUMNS = flags.DEFINE_integer(
-    "columns", 26, "The model's categorical fields: the first so many.", lower_bound=1
+    "columns", 26, "Number of categorical fields: the first ones.", lower_bound=1
 )
 _DIM = flags.DEFINE_integer("embedding_dim", 16, "Embedding dimension.", lower_bound=1)
 
@@ -98,7 +98,7 @@ def _run(name: str, path: str, batch_size: int, threads: int) -> Any:
         if one.name == (systems.BEST if name == STOCK else systems.ACCELERATED)
     )
     read = functools.partial(example_files.read, path, batch_size, _COLUMNS.value)
-    built = system.build(_DIM.value, 1, read, _COLUMNS.value)
+    built = system.build(_DIM.value, 1, read)
     session = tf.compat.v1.Session(graph=built.graph, config=session_config(threads))
     return trainer.Run(name, built, session)
 

@@ -43,7 +43,7 @@ flags.register_validator(
     "system", lambda names: set(names) <= set(SYSTEMS), f"must be of {', '.join(SYSTEMS)}"
 )
 _COLUMNS = flags.DEFINE_integer(
-    "columns", 26, "The model's categorical fields: the first so many.", lower_bound=1
+    "columns", 26, "Number of categorical fields: the first ones.", lower_bound=1
 )
 _BATCH = flags.DEFINE_list("batch", ["1", "64"], "Rows of a request.")
 _REQUESTS = flags.DEFINE_integer("requests", 10_000, "Requests to each server.", lower_bound=1)

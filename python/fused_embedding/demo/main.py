@@ -43,10 +43,10 @@ _BATCH_SIZE = flags.DEFINE_integer(
 _EMBEDDING_DIM = flags.DEFINE_integer("embedding_dim", 16, "Embedding dimension.", lower_bound=1)
 _COLUMNS = flags.DEFINE_integer(
     "columns",
-    systems.ALL_COLUMNS,
-    "The first so many of the categorical fields.",
+    len(model.NAMES),
+    "Number of categorical fields: the first ones.",
     lower_bound=1,
-    upper_bound=systems.ALL_COLUMNS,
+    upper_bound=len(model.NAMES),
 )
 _FUSION = flags.DEFINE_enum(
     "fusion", None, ["v1", "v2"], "do_fusion of the system with edited columns; else True."
@@ -188,8 +188,8 @@ def split(rows: criteo.Rows) -> tuple[criteo.Rows, criteo.Rows]:
 def _train(training: criteo.Rows, held_out: criteo.Rows) -> tuple[list[trainer.Run], report.Parts]:
     """Trains all systems; their runs, and the parts of a step of two of them."""
     fusion = cast(systems.Fusion, _FUSION.value or True)
-    with _pipeline(training) as read:
-        runs = [_start(system, read) for system in systems.systems(fusion)]
+    with _inputs(training) as make_inputs:
+        runs = [_start(system, make_inputs) for system in systems.systems(fusion)]
         trainer.initialize(runs)
         stream = _stream(training)
         _train_by_turns(runs, stream, held_out)
@@ -205,10 +205,10 @@ def _stream(training: criteo.Rows) -> Iterator[criteo.Rows]:
 
 
 @contextlib.contextmanager
-def _pipeline(training: criteo.Rows) -> Iterator[systems.Read]:
-    """With --examples: what makes the pipeline over a file of the batches, while there is one."""
+def _inputs(training: criteo.Rows) -> Iterator[model.MakeInputs]:
+    """What makes placeholders or, with --examples, the pipeline over a file of the batches."""
     if not _EXAMPLES.value:
-        yield None
+        yield functools.partial(model.string_placeholders, _COLUMNS.value)
         return
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "rows.tfrecord")
@@ -218,9 +218,9 @@ def _pipeline(training: criteo.Rows) -> Iterator[systems.Read]:
         yield functools.partial(example_files.read, path, _batch_size(), _COLUMNS.value)
 
 
-def _start(system: systems.System, read: systems.Read) -> trainer.Run:
+def _start(system: systems.System, make_inputs: model.MakeInputs) -> trainer.Run:
     print(f"build   {system.name}", flush=True)
-    return systems.start(system, _EMBEDDING_DIM.value, _SEED.value, read, _COLUMNS.value)
+    return systems.start(system, _EMBEDDING_DIM.value, _SEED.value, make_inputs)
 
 
 def _train_by_turns(

@@ -30,6 +30,9 @@ class Inputs(NamedTuple):
     categoricals: Categoricals
 
 
+MakeInputs = Callable[[], Inputs]
+
+
 class Model(NamedTuple):
     """A graph and the tensors that a trainer needs."""
 
@@ -42,7 +45,11 @@ class Model(NamedTuple):
     train_op: tf.Operation
     init_op: tf.Operation
     saver: tf.compat.v1.train.Saver  # of the trainable variables
-    reads_rows: bool = False  # by itself, to train on
+
+    @property
+    def reads_rows(self) -> bool:
+        """Whether the rows that it trains on are those of a pipeline in its graph."""
+        return self.labels.op.type != "Placeholder"
 
     def feed(self, rows: criteo.Rows) -> dict[Any, Any]:
         """The feed_dict for `rows`."""
@@ -57,13 +64,18 @@ class Model(NamedTuple):
 
 
 def placeholders(categorical_dtype: tf.DType = tf.int64, num_columns: int = len(NAMES)) -> Inputs:
-    """Makes the inputs, with so many categoricals as int64 or as strings."""
+    """Makes placeholders of a batch with the first `num_columns` of NAMES, as int64 or strings."""
     placeholder = tf.compat.v1.placeholder
     return Inputs(
         placeholder(tf.float32, [None], "labels"),
         placeholder(tf.float32, [None, criteo.NUM_INTEGERS], "integers"),
         placeholder(categorical_dtype, [None, num_columns], "categoricals"),
     )
+
+
+def string_placeholders(num_columns: int = len(NAMES)) -> Inputs:
+    """Makes placeholders of a batch whose categoricals are strings."""
+    return placeholders(tf.string, num_columns)
 
 
 def features(categoricals: Categoricals) -> dict[str, tf.Tensor]:
@@ -89,8 +101,7 @@ def build(
     embedding_dim: int,
     seed: int,
     embedding_column: EmbeddingColumn = tf.feature_column.embedding_column,
-    read: Callable[[], Inputs] | None = None,
-    num_columns: int = len(NAMES),
+    make_inputs: MakeInputs = string_placeholders,
 ) -> Model:
     """Builds the model in a graph of its own. Its categoricals are strings.
 
@@ -98,12 +109,11 @@ def build(
         embedding_dim: Dimension of the embeddings.
         seed: Graph-level seed of the initial values.
         embedding_column: Makes the embedding columns.
-        read: Makes the pipeline that the model trains on; None: its rows are fed.
-        num_columns: Categoricals of rows that are fed: C1 and so on.
+        make_inputs: Makes placeholders for rows that are fed, or the pipeline to train on.
     """
     with tf.Graph().as_default() as graph:
         tf.compat.v1.set_random_seed(seed)
-        inputs = read() if read else placeholders(tf.string, num_columns)
+        inputs = make_inputs()
         logits = _logits(inputs, embedding_dim, embedding_column)
         loss = loss_of(inputs.labels, logits)
         saver = tf.compat.v1.train.Saver(tf.compat.v1.trainable_variables())
@@ -118,7 +128,6 @@ def build(
                 tf.compat.v1.global_variables_initializer(), tf.compat.v1.tables_initializer()
             ),
             saver=saver,
-            reads_rows=read is not None,
         )
 
 

@@ -10,14 +10,12 @@ from fused_embedding.demo import model
 from fused_embedding.demo.trainer import Run, open_session
 
 Fusion = Literal["v1", "v2", True]
-Read = Callable[[], model.Inputs] | None
 
 DEFAULT = "stock, default options"
 BEST = "stock at its best"
 ACCELERATED = "fe.accelerate()"
 # The system with default options trains on that many steps at most: they take longer.
 DEFAULT_STEPS = 100
-ALL_COLUMNS = len(model.NAMES)
 
 
 @dataclass(frozen=True)
@@ -26,13 +24,13 @@ class System:
 
     Attributes:
         name: The name in the output.
-        build: Builds the program, from the embedding dimension, the seed, `read` and the number
-            of columns of `model.build`.
+        build: Builds the program, from the embedding dimension, the seed and
+            `make_inputs` of `model.build`.
         is_tuned: Whether its session has the options with which stock is fastest.
     """
 
     name: str
-    build: Callable[[int, int, Read, int], model.Model]
+    build: Callable[[int, int, model.MakeInputs], model.Model]
     is_tuned: bool = True
 
 
@@ -50,27 +48,25 @@ def systems(fusion: Fusion) -> list[System]:
     ]
 
 
-def start(
-    system: System, embedding_dim: int, seed: int, read: Read = None, num_columns: int = ALL_COLUMNS
-) -> Run:
+def start(system: System, embedding_dim: int, seed: int, make_inputs: model.MakeInputs) -> Run:
     """Builds the program of a system and opens its session."""
-    built = system.build(embedding_dim, seed, read, num_columns)
+    built = system.build(embedding_dim, seed, make_inputs)
     return Run(system.name, built, open_session(built.graph, system.is_tuned))
 
 
-def _build(embedding_dim: int, seed: int, read: Read, num_columns: int) -> model.Model:
-    return model.build(embedding_dim, seed, read=read, num_columns=num_columns)
+def _build(embedding_dim: int, seed: int, make_inputs: model.MakeInputs) -> model.Model:
+    return model.build(embedding_dim, seed, make_inputs=make_inputs)
 
 
 def _build_fused(
-    fusion: Fusion, embedding_dim: int, seed: int, read: Read, num_columns: int
+    fusion: Fusion, embedding_dim: int, seed: int, make_inputs: model.MakeInputs
 ) -> model.Model:
     column = functools.partial(fe.feature_column.embedding_column, do_fusion=fusion)
-    return model.build(embedding_dim, seed, column, read, num_columns)
+    return model.build(embedding_dim, seed, column, make_inputs)
 
 
-def _build_accelerated(embedding_dim: int, seed: int, read: Read, num_columns: int) -> model.Model:
+def _build_accelerated(embedding_dim: int, seed: int, make_inputs: model.MakeInputs) -> model.Model:
     with fe.accelerate() as acceleration:
-        built = _build(embedding_dim, seed, read, num_columns)
+        built = model.build(embedding_dim, seed, make_inputs=make_inputs)
     print("\n".join(f"        {line}" for line in str(acceleration).splitlines()))
     return built
