@@ -31,7 +31,7 @@ _PROGRAM = flags.DEFINE_list(
 _THREADS = flags.DEFINE_integer("threads", 1, "Intra-op and inter-op threads.", lower_bound=1)
 _BATCH = flags.DEFINE_integer("batch_size", 512, "Rows of a batch.", lower_bound=1)
 _COLUMNS = flags.DEFINE_integer(
-    "columns", 26, "Criteo's columns: the first so many.", lower_bound=1
+    "columns", 26, "Number of Criteo's columns: the first ones.", lower_bound=1
 )
 _CAP = flags.DEFINE_integer("cap", 1_000_000, "Maximum number of rows of a table.", lower_bound=1)
 _DIM = flags.DEFINE_integer("dim", 16, "Values of a row.", lower_bound=1)
@@ -51,7 +51,7 @@ NUM_NUMBERS = 13
 NUM_BATCHES = 8
 LEARNING_RATE = 0.05
 CHECKED_CALLS = 2
-STOCK_RTOL = 5e-2  # Keras 3 squares the gradients of repeated ids one by one
+STOCK_RTOL = 1e-2  # Keras 3 squares the gradients of repeated ids one by one
 
 
 class Program(NamedTuple):
@@ -144,11 +144,11 @@ def _dataset(tf: Any, program: Program) -> Any:
 def _initializer(tf: Any, seed: int) -> Callable[..., Any]:
     """The same values in every program, and none of them the same.
 
-    With a tenth of them, the losses of programs that mixed up their columns were equal within 1e-5.
+    Values a fifth as large hide columns in reversed order: the losses differ by less than 1e-5.
     """
 
     def values(shape: Any, dtype: Any = tf.float32, partition_info: Any = None) -> Any:
-        return tf.random.stateless_uniform(shape, [seed, 1], dtype=dtype) - 0.5
+        return 0.5 * (tf.random.stateless_uniform(shape, [seed, 1], dtype=dtype) - 0.5)
 
     return values
 
