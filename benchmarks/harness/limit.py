@@ -56,7 +56,8 @@ def compile_loop() -> ctypes.CDLL | None:
 
 def _library() -> pathlib.Path:
     """The compiled loop, which benchmarks of this checkout share: each is a process."""
-    of_what = f"{machine.describe_host()['cpu']} {FLAGS} {SOURCE.read_text()}"
+    compiler = subprocess.check_output(["gcc", "--version"], text=True)
+    of_what = f"{machine.describe_host()['cpu']} {compiler} {FLAGS} {SOURCE.read_text()}"
     name = hashlib.sha256(of_what.encode()).hexdigest()[:16]
     library = machine.ROOT / "build" / f"limit-{name}.so"
     if not library.exists():
