@@ -46,9 +46,12 @@ struct PairColumn {
     Point();
   }
 
+  // Row ids are the first of two indices of a pair, as in a SparseTensor.
   void Point() {
+    indices = Array<int64_t>(2 * num_pairs, -1);
+    for (int64_t i = 0; i < num_pairs; ++i) indices[2 * i] = row_ids[i];
     column.ids = ids.view();
-    column.row_ids = {row_ids.data(), num_pairs};
+    column.row_ids = {indices.data(), num_pairs, 2};
     if (weights.size() > 0) column.weights = weights.view();
   }
 
@@ -83,7 +86,7 @@ struct PairColumn {
 
   int64_t num_pairs;
   Array<T> table;
-  Array<int64_t> ids, row_ids;
+  Array<int64_t> ids, row_ids, indices;
   Array<C> weights;
   GroupColumn<T> column;
 };
