@@ -43,6 +43,11 @@ class LeftOut(pytest.Item):
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the options to leave tests out, visibly."""
     parser.addoption("--skip-slow", action="store_true", help="skip what takes over five seconds")
+    parser.addoption(
+        "--skip-one-version",
+        action="store_true",
+        help="skip what depends on no version of TensorFlow",
+    )
     parser.addoption("--kills", action="store_true", help="run what kills processes at work")
     parser.addoption("--folders", help="skip what is not in these folders: ops,checkpoint")
     parser.addoption(
@@ -96,7 +101,7 @@ Reason = tuple[str, int, set[pytest.Item]]
 def cases_left_out(config: pytest.Config, items: list[pytest.Item]) -> Iterator[Reason]:
     """What this run leaves out, for one reason after another."""
     items = list(items)
-    for leave_out in (_on_gpus, _of_other_folders, _kills, _slow, _redundant):
+    for leave_out in (_on_gpus, _of_other_folders, _kills, _slow, _of_one_version, _redundant):
         for left_out in leave_out(config, items):
             yield left_out
             items = [item for item in items if item not in left_out[2]]
@@ -126,6 +131,13 @@ def _slow(config: pytest.Config, items: list[pytest.Item]) -> Iterator[Reason]:
     if config.getoption("--skip-slow"):
         slow = {item for item in items if item.get_closest_marker("slow")}
         yield "cases take over five seconds: run without --skip-slow", len(slow), slow
+
+
+def _of_one_version(config: pytest.Config, items: list[pytest.Item]) -> Iterator[Reason]:
+    if config.getoption("--skip-one-version"):
+        others = {item for item in items if item.get_closest_marker("one_version")}
+        reason = "cases depend on no version of TensorFlow: run without --skip-one-version"
+        yield reason, len(others), others
 
 
 def _redundant(config: pytest.Config, items: list[pytest.Item]) -> Iterator[Reason]:

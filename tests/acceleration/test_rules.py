@@ -18,6 +18,8 @@ import fused_embedding as fe
 import processes
 from fused_embedding.acceleration import api
 
+pytestmark = pytest.mark.one_version
+
 v1 = tf.compat.v1
 SAFE, BARE = "safe_embedding_lookup_sparse", "embedding_lookup_sparse"
 

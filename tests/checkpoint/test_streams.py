@@ -29,6 +29,8 @@ from saved_tables import (
 import fused_embedding as fe
 import processes
 
+pytestmark = pytest.mark.one_version
+
 v1 = tf.compat.v1
 
 

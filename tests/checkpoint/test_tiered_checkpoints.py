@@ -14,7 +14,7 @@ from fused_embedding.convert.destination import write
 from fused_embedding.convert.source import open_source
 from fused_embedding.inspection import inspect_command
 
-pytestmark = needs_rocksdb
+pytestmark = [needs_rocksdb, pytest.mark.one_version]
 tf1 = tf.compat.v1
 DIM = 32
 NUM_KEYS = 20_000

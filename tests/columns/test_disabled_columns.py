@@ -12,6 +12,8 @@ import processes
 from cases import columns as cases
 from cases.disabled import assert_no_op_of_ours, assert_same_graph, new_graph
 
+pytestmark = pytest.mark.one_version
+
 tf1 = tf.compat.v1
 fc = tf.feature_column
 DO_FUSION = pytest.mark.parametrize("do_fusion", [True, "v1", "v2", "check"])

@@ -15,6 +15,8 @@ from cases import columns as cases
 from checking import executed_ops
 from fused_embedding.columns import group_scope
 
+pytestmark = pytest.mark.one_version
+
 tf1 = tf.compat.v1
 fc = tf.feature_column
 scope = fe.feature_column.group_embedding_column_scope

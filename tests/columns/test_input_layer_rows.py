@@ -7,6 +7,8 @@ import tensorflow as tf
 import fused_embedding as fe
 from cases import columns as cases
 
+pytestmark = pytest.mark.one_version
+
 tf1 = tf.compat.v1
 fc = tf.feature_column
 GROUP_OP = "FusedEmbeddingResourceGroupLookup"

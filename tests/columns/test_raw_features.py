@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 import fused_embedding as fe
 from cases import columns as cases
 
+pytestmark = pytest.mark.one_version
+
 tf1 = tf.compat.v1
 fc = tf.feature_column
 KEYS_OP = "FusedEmbeddingColumnKeys"

@@ -11,6 +11,8 @@ import fused_embedding as fe
 from cases import columns as cases
 from fused_embedding.columns.sequence_input_layer import sequence_input_layer
 
+pytestmark = pytest.mark.one_version
+
 tf1 = tf.compat.v1
 fc = tf.feature_column
 KEYS_OP = "FusedEmbeddingColumnKeys"

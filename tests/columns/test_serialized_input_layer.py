@@ -8,6 +8,8 @@ import fused_embedding as fe
 from cases import columns as cases
 from cases.examples import entry, example, floats, integers, texts
 
+pytestmark = pytest.mark.one_version
+
 tf1 = tf.compat.v1
 fc = tf.feature_column
 OURS, STOCK = "FusedEmbeddingParseExample", "ParseExampleV2"

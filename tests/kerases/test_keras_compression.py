@@ -9,6 +9,8 @@ import tensorflow as tf
 import fused_embedding as fe
 from cases.kerases import KERASES, is_keras_3
 
+pytestmark = pytest.mark.one_version
+
 EACH_KERAS = pytest.mark.parametrize("keras", KERASES.values(), ids=KERASES)
 DIM = 4
 ADMITS_FIFTH = fe.EmbeddingVariableOption(filter_option=fe.CounterFilter(filter_freq=5))

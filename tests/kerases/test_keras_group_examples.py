@@ -9,6 +9,8 @@ from cases.examples import entry, example, floats, integers, texts
 from cases.kerases import KERASES, is_keras_3
 from checking import assert_close
 
+pytestmark = pytest.mark.one_version
+
 EACH_KERAS = pytest.mark.parametrize("keras", KERASES.values(), ids=KERASES)
 OURS = "FusedEmbeddingParseExample"
 ROWS = [

@@ -14,6 +14,8 @@ from checking import densify, sparse
 from columns.test_feature_column import DIMENSION, LOOKUPS, embedding, input_layer, linear_model
 from fused_embedding.lookup import checked, fusion_check, run
 
+pytestmark = pytest.mark.one_version
+
 tf1 = tf.compat.v1
 IDS = sparse([1, 2, 2, 7, 1], [0, 0, 2, 2, 3], 5)
 TABLE = np.random.default_rng(1).uniform(-1, 1, [8, 3]).astype(np.float32)

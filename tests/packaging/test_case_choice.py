@@ -62,6 +62,10 @@ def test_some_may_fail(a, b, c):
 def test_slow():
     pass
 
+@pytest.mark.one_version
+def test_any_version():
+    pass
+
 @pytest.mark.kills
 def test_kill():
     pass
@@ -75,7 +79,7 @@ def test_device(device):
 """
 
 
-OTHERS = {"test_slow": 1, "test_device": 1}
+OTHERS = {"test_slow": 1, "test_any_version": 1, "test_device": 1}
 
 
 class Recorder:
@@ -115,6 +119,7 @@ def collect(tmp_path, monkeypatch):
         (["--grids=one"], OTHERS | {"test_grid": 1, "test_some_may_fail": 17}),
         (["--kills"], OTHERS | {"test_kill": 1, "test_grid": 4, "test_some_may_fail": 20}),
         (["-m", "slow"], {"test_slow": 1}),
+        (["--skip-one-version", "-k", "any_version or slow"], {"test_slow": 1}),
         (["--folders=ops,another"], {}),
         # Nothing is thinned that is asked for by name.
         (["--grids=values", "-k", "test_grid and a0 and True"], {"test_grid": 2}),
