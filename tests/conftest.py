@@ -1,6 +1,5 @@
 """What every test shares: hypothesis profiles, the choice of cases, and devices."""
 
-import gc
 from collections.abc import Iterator
 
 import hypothesis
@@ -17,12 +16,6 @@ __all__ = ["device", "pytest_addoption", "pytest_collection_modifyitems"]
 hypothesis.settings.register_profile("fast", max_examples=25, deadline=None, derandomize=True)
 hypothesis.settings.register_profile("thorough", max_examples=2000, deadline=None, print_blob=True)
 hypothesis.settings.load_profile("fast")
-
-
-def pytest_collection_finish() -> None:
-    """Spares the garbage collector what lives as long as the run: TensorFlow and the tests."""
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(autouse=True)
