@@ -46,7 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--skip-one-version",
         action="store_true",
-        help="skip what depends on no version of TensorFlow",
+        help="skip what CI runs with one version of TensorFlow alone",
     )
     parser.addoption("--kills", action="store_true", help="run what kills processes at work")
     parser.addoption("--folders", help="skip what is not in these folders: ops,checkpoint")
@@ -136,7 +136,7 @@ def _slow(config: pytest.Config, items: list[pytest.Item]) -> Iterator[Reason]:
 def _of_one_version(config: pytest.Config, items: list[pytest.Item]) -> Iterator[Reason]:
     if config.getoption("--skip-one-version"):
         others = {item for item in items if item.get_closest_marker("one_version")}
-        reason = "cases depend on no version of TensorFlow: run without --skip-one-version"
+        reason = "cases need no second TensorFlow: run without --skip-one-version"
         yield reason, len(others), others
 
 
