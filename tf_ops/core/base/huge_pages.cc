@@ -12,8 +12,6 @@
 namespace fused_embedding {
 namespace {
 
-constexpr int64_t kPage = PageMemory::kHugePage;
-
 bool IsTurnedOff() {
   const char* const disabled = std::getenv("FE_DISABLE");
   return disabled != nullptr && std::string(disabled).find("huge_pages") != std::string::npos;
@@ -31,11 +29,9 @@ void HugePages::Use(const void* data, int64_t bytes) {
   if (!is_on_ || bytes < kMinBytes) return;
   const auto address = reinterpret_cast<uintptr_t>(data);
   if (!IsNew(Mix64(address ^ Mix64(static_cast<uint64_t>(bytes))))) return;
-  const auto page = static_cast<uintptr_t>(kPage);
-  const uintptr_t begin = (address + page - 1) / page * page;
-  const uintptr_t end = (address + static_cast<uintptr_t>(bytes)) / page * page;
+  char* const begin = reinterpret_cast<char*>(address);
   const std::lock_guard<std::mutex> lock(mutex_);
-  pending_.push_back({reinterpret_cast<char*>(begin), reinterpret_cast<char*>(end)});
+  pending_.push_back({begin, begin + bytes});
   if (is_moving_) return;
   std::thread thread;
   const Status started = StartThread("to move pages", [this] { MoveAll(); }, &thread);
@@ -51,12 +47,12 @@ void HugePages::Wait() {
 void HugePages::MoveAll() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (!pending_.empty()) {
-    const Pages pages = pending_.front();
+    const Memory memory = pending_.front();
     pending_.pop_front();
     lock.unlock();
-    const int64_t moved = MoveToHugePages(pages.begin, pages.end);
+    const int64_t moved = MoveToHugePages(memory.begin, memory.end);
     moved_bytes_ += moved;
-    refused_bytes_ += pages.end - pages.begin - moved;
+    refused_bytes_ += memory.end - memory.begin - moved;
     lock.lock();
   }
   is_moving_ = false;

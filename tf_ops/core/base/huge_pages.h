@@ -20,8 +20,9 @@ namespace fused_embedding {
 // Thread-safe.
 class HugePages {
  public:
-  // Buffers with fewer bytes stay as they are: the processor's page-table caches cover them.
-  static constexpr int64_t kMinBytes = int64_t{4} << 20;
+  // Buffers with fewer bytes stay as they are. From so many on, TensorFlow's allocator puts buffers
+  // side by side into large regions, so that small tables fill huge pages together.
+  static constexpr int64_t kMinBytes = int64_t{256} << 10;
 
   // Off, if FE_DISABLE in the environment names "huge_pages". Never destroyed.
   static HugePages& Global();
@@ -36,13 +37,13 @@ class HugePages {
   // Returns when all buffers so far were moved.
   void Wait();
 
-  // So far. Refused are pages that the system has not moved at once; its own thread may do so
+  // So far. Refused are bytes that the system has not moved at once; its own thread may do so
   // later.
   int64_t moved_bytes() const { return moved_bytes_; }
   int64_t refused_bytes() const { return refused_bytes_; }
 
  private:
-  struct Pages {
+  struct Memory {
     char* begin;
     char* end;
   };
@@ -62,8 +63,8 @@ class HugePages {
 
   std::mutex mutex_;
   std::condition_variable is_idle_;
-  std::deque<Pages> pending_;  // guarded by mutex_
-  bool is_moving_ = false;     // guarded by mutex_; there is a thread, which ends with `pending_`
+  std::deque<Memory> pending_;  // guarded by mutex_
+  bool is_moving_ = false;      // guarded by mutex_; there is a thread, which ends with `pending_`
 };
 
 }  // namespace fused_embedding

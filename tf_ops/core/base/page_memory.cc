@@ -3,6 +3,8 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 
@@ -10,8 +12,6 @@ namespace fused_embedding {
 namespace {
 
 constexpr int64_t kCacheLine = 64;
-// The system may have to make room for each page. After a refusal the rest is not tried.
-constexpr int64_t kBytesPerCall = 16 * PageMemory::kHugePage;
 constexpr int kCollapse = 25;  // MADV_COLLAPSE of Linux 6.1; older headers lack it
 
 int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
@@ -32,6 +32,23 @@ char* MapAligned(int64_t bytes) {
   if (tail > 0) munmap(begin + head + bytes, static_cast<size_t>(tail));
   return begin + head;
 }
+
+#if defined(MADV_HUGEPAGE)
+// The huge page that has the address in it.
+char* HugePageOf(char* address) {
+  return address - reinterpret_cast<uintptr_t>(address) % uintptr_t{PageMemory::kHugePage};
+}
+
+// Whether at least three quarters of a huge page are in memory: a move takes the rest from the
+// system.
+bool IsMostlyInUse(char* page) {
+  std::array<unsigned char, PageMemory::kHugePage / PageMemory::kPage> small_pages;
+  if (mincore(page, PageMemory::kHugePage, small_pages.data()) != 0) return false;
+  const auto num_used = std::count_if(small_pages.begin(), small_pages.end(),
+                                      [](unsigned char flags) { return (flags & 1) != 0; });
+  return num_used >= static_cast<int64_t>(small_pages.size()) * 3 / 4;
+}
+#endif
 
 }  // namespace
 
@@ -72,19 +89,22 @@ Status PageMemory::Allocate(int64_t bytes, int64_t huge_begin, int64_t huge_end,
 }
 
 int64_t MoveToHugePages(char* begin, char* end) {
+  int64_t moved = 0;
 #if defined(MADV_HUGEPAGE)
-  // The advice alone has the system's background thread move some megabytes a second.
-  if (madvise(begin, static_cast<size_t>(end - begin), MADV_HUGEPAGE) != 0) return 0;
-  char* moved = begin;
-  while (moved < end) {
-    const int64_t bytes = std::min<int64_t>(end - moved, kBytesPerCall);
-    if (madvise(moved, static_cast<size_t>(bytes), kCollapse) != 0) break;
-    moved += bytes;
+  constexpr int64_t kPage = PageMemory::kHugePage;
+  bool is_refused = false;  // then so are the next ones, and it may take long to find out
+  for (char* page = HugePageOf(begin); page < end; page += kPage) {
+    const bool is_shared = page < begin || end - page < kPage;
+    if (is_shared && !IsMostlyInUse(page)) continue;
+    if (!is_refused && madvise(page, kPage, kCollapse) == 0) {
+      moved += std::min(end, page + kPage) - std::max(begin, page);
+      continue;
+    }
+    is_refused |= !is_shared && errno != EAGAIN;
+    madvise(page, kPage, MADV_HUGEPAGE);  // asks the system's thread: some megabytes a second
   }
-  return moved - begin;
-#else
-  return 0;
 #endif
+  return moved;
 }
 
 }  // namespace fused_embedding

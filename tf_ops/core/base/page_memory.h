@@ -38,8 +38,9 @@ class PageMemory {
   int64_t bytes_ = 0;
 };
 
-// Moves memory [begin, end), whole huge pages that were written to, onto huge pages. A page takes
-// about a millisecond. Stops at a refusal by the system; returns the bytes that were moved.
+// Moves memory [begin, end), which was written to, onto huge pages. A page takes about a
+// millisecond. A huge page that is shared with the memory before or after is moved as well if most
+// of it is in use. Stops at a refusal by the system; returns how many of the bytes were moved.
 int64_t MoveToHugePages(char* begin, char* end);
 
 }  // namespace fused_embedding
