@@ -167,7 +167,7 @@ class RowsOfDims {
     for (uintptr_t eight_end = AddressOf(id) + kEightBytes;; eight_end += kEightBytes) {
       const uintptr_t stop = std::min(eight_end, AddressOf(ids_end));
       for (; AddressOf(id) != stop && IdAt(row_id) == row->number; ++id, row_id += row_id_bytes) {
-        if (__builtin_expect(ids_end - id > kRowsInFlight, true)) table.Fetch(id[kRowsInFlight]);
+        FetchAhead<Sum>(table, id, ids_end, row_id);
         if (!Add<kHasWeights>(table, id, row, &rest)) return kIsBad;
       }
       if (AddressOf(id) != eight_end) break;
@@ -180,6 +180,23 @@ class RowsOfDims {
     rest.Add(*sum);
     *sum = rest;
     return id - ids_.data;
+  }
+
+  // Fetches the row of a later pair. Short rows follow each other so fast that their ids and row
+  // ids are fetched as well: the hardware alone fetches them too late.
+  template <typename Sum, typename Table>
+  FE_INLINE void FetchAhead(const Table& table, const int64_t* id, const int64_t* ids_end,
+                            uintptr_t row_id) const {
+    constexpr bool kAreShort = Sum::kNumValues <= 64;
+    constexpr int64_t kNumAhead = kAreShort ? 40 : kRowsInFlight;
+    if (__builtin_expect(ids_end - id > kNumAhead, true)) table.Fetch(id[kNumAhead]);
+    if constexpr (kAreShort) {
+      PrefetchAddress(AddressOf(id) + 128 * sizeof(int64_t));
+      PrefetchAddress(row_id + 256 * sizeof(int64_t));
+    }
+  }
+  static FE_INLINE void PrefetchAddress(uintptr_t address) {
+    __builtin_prefetch(reinterpret_cast<const void*>(address));
   }
 
   // Addresses are numbers here, because some of them are after the last id.
