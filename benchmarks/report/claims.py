@@ -7,6 +7,7 @@ from benchmarks.harness import machine, workloads
 from benchmarks.report import dense_reports, markdown, results, tier_reports
 
 AMD, INTEL = "amd-epyc-2-cores", "intel-xeon-2-cores"
+MACHINES = {INTEL: "Intel Xeon", AMD: "AMD EPYC"}  # the one with the newer results first
 # Workloads of one thread, and the benchmarks that they were measured by.
 WORKLOADS = {
     "W1: 26 columns": ("W1-t1",),
@@ -47,8 +48,11 @@ class Results:
 
 
 def overview() -> str:
-    """Returns ours beside each other system, for each workload and step."""
-    of = Results(AMD)
+    """Returns ours beside each other system, for each machine, workload and step."""
+    return "\n\n".join(f"**{MACHINES[name]}**\n\n{_overview(Results(name))}" for name in MACHINES)
+
+
+def _overview(of: Results) -> str:
     head = ["workload, one thread", "step", "ms", "over stock", "over EmbeddingBag", "over TBE"]
     lines = markdown.head([*head, "x limit (target)"])
     for text, benchmarks in WORKLOADS.items():
@@ -162,13 +166,21 @@ def _claims_of_tiers(of: Results) -> Iterator[Row]:
 def losses() -> str:
     """Returns what is slower than a peer, or misses its target, a line each."""
     of = Results(AMD)
-    rows = [*_losses_of_steps(of), *_losses_of_serving(of), *_losses_of_tiers(of)]
+    rows = [
+        *(loss for name in MACHINES for loss in _losses_of_workloads(Results(name))),
+        *_losses_of_columns(of),
+        *_losses_of_serving(of),
+        *_losses_of_tiers(of),
+    ]
     return _table(("what", "figure", "why"), rows)
 
 
-def _losses_of_steps(of: Results) -> Iterator[Row]:
+def _losses_of_workloads(of: Results) -> Iterator[Row]:
     yield from _slower_than_peers(of)
     yield from _missed_limits(of)
+
+
+def _losses_of_columns(of: Results) -> Iterator[Row]:
     gains = [gain(of, name) for name in ("group", "limit")]
     figure = f"**{gains[0]:.2f}**, the limit loop {gains[1]:.2f}"
     what = "Speedup of W1's forward pass by a second thread"
@@ -190,7 +202,7 @@ def _slower_than_peers(of: Results) -> Iterator[Row]:
                 if peer in speedups and speedups[peer]["median"] < 1
             }
             if slower:
-                what = f"{_step(text, phase)}: time of {' and '.join(slower)} over ours"
+                what = f"{_step(of, text, phase)}: time of {' and '.join(slower)} over ours"
                 yield what, " and ".join(slower.values()), link
 
 
@@ -204,8 +216,8 @@ def _loads(of: Results) -> dict[str, tuple[str]]:
     }
 
 
-def _step(workload: str, phase: str) -> str:
-    return f"{workload.split(':')[0]}, {markdown.PHASES[phase]}"
+def _step(of: Results, workload: str, phase: str) -> str:
+    return f"{workload.split(':')[0]}, {markdown.PHASES[phase]}, {MACHINES[of.name]}"
 
 
 def _speedups(of: Results, benchmarks: tuple[str, ...], phase: str) -> dict[str, dict]:
@@ -226,7 +238,7 @@ def _missed_limits(of: Results) -> Iterator[Row]:
             axes = of.record(benchmarks[0])["axes"]
             figure = dense_reports.x_limit(entry, phase, axes)
             if figure.startswith("**"):
-                what = f"{_step(text, phase)}: time over the limit loop's (target)"
+                what = f"{_step(of, text, phase)}: time over the limit loop's (target)"
                 yield what, figure, of.link("causes", "workloads")
 
 
