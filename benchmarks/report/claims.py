@@ -168,7 +168,7 @@ def losses() -> str:
     of = Results(AMD)
     rows = [
         *(loss for name in MACHINES for loss in _losses_of_workloads(Results(name))),
-        *_losses_of_columns(of),
+        *_losses_of_scaling(of),
         *_losses_of_serving(of),
         *_losses_of_tiers(of),
     ]
@@ -180,7 +180,7 @@ def _losses_of_workloads(of: Results) -> Iterator[Row]:
     yield from _missed_limits(of)
 
 
-def _losses_of_columns(of: Results) -> Iterator[Row]:
+def _losses_of_scaling(of: Results) -> Iterator[Row]:
     gains = [gain(of, name) for name in ("group", "limit")]
     figure = f"**{gains[0]:.2f}**, the limit loop {gains[1]:.2f}"
     what = "Speedup of W1's forward pass by a second thread"

@@ -4,28 +4,27 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
-#include <string>
 #include <thread>
 #include <vector>
 
 #include "tests/cpp/core_testing.h"
+#include "tests/cpp/page_memory_testing.h"
 
 namespace fused_embedding {
 namespace {
 
-constexpr int64_t kPage = int64_t{2} << 20;
-constexpr int64_t kSmallPage = 4096;
+constexpr int64_t kPage = PageMemory::kHugePage;
+constexpr int64_t kSmallPage = PageMemory::kPage;
 constexpr int64_t kBytes = 4 * kPage;
 
-// Not aligned to a huge page, as TensorFlow's allocator has it, and written to from byte `begin` to
-// `end`. Not malloc's: what is freed there changes where it takes memory from in later tests.
+// Not aligned to a huge page, as TensorFlow's allocator has it, and written to. Not malloc's: what
+// is freed there changes where it takes memory from in later tests.
 class Memory {
  public:
-  explicit Memory(int64_t begin = 0, int64_t end = kBytes)
+  explicit Memory(int64_t used_bytes = kBytes)
       : mapped_(static_cast<char*>(mmap(nullptr, kMappedBytes, PROT_READ | PROT_WRITE,
                                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
-    std::memset(get() + begin, 7, static_cast<size_t>(end - begin));
+    std::memset(get(), 7, static_cast<size_t>(used_bytes));
   }
   Memory(const Memory&) = delete;
   ~Memory() { munmap(mapped_, kMappedBytes); }
@@ -49,22 +48,6 @@ class Memory {
 
   char* mapped_;
 };
-
-bool HasHugePages() {
-  std::string modes;
-  std::getline(std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled"), modes);
-  return modes.find("[never]") == std::string::npos && !modes.empty();
-}
-
-// Whether this system moves pages when it is asked to.
-bool MovesPages() {
-  if (!HasHugePages()) return false;
-  const Memory memory;
-  HugePages pages(true);
-  pages.Use(memory.get(), kBytes);
-  pages.Wait();
-  return pages.moved_bytes() > 0;
-}
 
 TEST(HugePages, MovesABufferOnce) {
   const Memory memory;
@@ -91,7 +74,7 @@ TEST(HugePages, MovesThePagesThatBuffersFillTogether) {
 
 TEST(HugePages, LeavesAPageThatIsLittleUsed) {
   constexpr int64_t kTable = kPage / 2;
-  const Memory memory(0, kTable);
+  const Memory memory(kTable);
   const int64_t used = memory.BytesInMemory();
   HugePages pages(true);
   pages.Use(memory.get(), kTable);

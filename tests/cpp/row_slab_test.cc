@@ -1,10 +1,7 @@
 #include "tf_ops/core/table/row_slab.h"
 
-#include <cstdio>
-#include <fstream>
-#include <string>
-
 #include "tests/cpp/core_testing.h"
+#include "tests/cpp/page_memory_testing.h"
 
 namespace fused_embedding {
 namespace {
@@ -89,32 +86,6 @@ TEST(RowSlabTest, TheLastOfExpectedRowsAreOnSmallPages) {
     AddRow(&slab, num_rows, 'a');  // others than were expected may come
     EXPECT_EQ(slab.memory_bytes(), (num_rows + 1) * 4096);
   }
-}
-
-// The bytes on huge pages of the mapping that has this address.
-int64_t HugeBytesAround(const char* address) {
-  std::ifstream mappings("/proc/self/smaps");
-  const auto sought = reinterpret_cast<uintptr_t>(address);
-  bool is_here = false;
-  for (std::string line; std::getline(mappings, line);) {
-    unsigned long begin = 0, end = 0, kilobytes = 0;  // NOLINT(google-runtime-int): sscanf's
-    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2) {
-      is_here = begin <= sought && sought < end;
-    } else if (is_here && std::sscanf(line.c_str(), "AnonHugePages: %lu kB", &kilobytes) == 1) {
-      return static_cast<int64_t>(kilobytes) * 1024;
-    }
-  }
-  return 0;
-}
-
-// Whether this system moves pages when it is asked to.
-bool MovesPages() {
-  PageMemory memory;
-  const int64_t bytes = 2 * PageMemory::kHugePage;
-  if (!PageMemory::Allocate(bytes, 0, 0, &memory).ok()) return false;
-  std::memset(memory.data(), 1, static_cast<size_t>(bytes));
-  MoveToHugePages(memory.data(), memory.data() + PageMemory::kHugePage);
-  return HugeBytesAround(memory.data()) >= PageMemory::kHugePage;
 }
 
 TEST(RowSlabTest, TheFirstRowsMoveToAHugePageOnceTheyFillIt) {

@@ -39,8 +39,8 @@ char* HugePageOf(char* address) {
   return address - reinterpret_cast<uintptr_t>(address) % uintptr_t{PageMemory::kHugePage};
 }
 
-// Whether at least three quarters of a huge page are in memory: a move takes the rest from the
-// system.
+// Whether at least three quarters of a huge page are in memory. A move adds the rest to the memory
+// of the process.
 bool IsMostlyInUse(char* page) {
   std::array<unsigned char, PageMemory::kHugePage / PageMemory::kPage> small_pages;
   if (mincore(page, PageMemory::kHugePage, small_pages.data()) != 0) return false;
@@ -92,7 +92,7 @@ int64_t MoveToHugePages(char* begin, char* end) {
   int64_t moved = 0;
 #if defined(MADV_HUGEPAGE)
   constexpr int64_t kPage = PageMemory::kHugePage;
-  bool is_refused = false;  // then so are the next ones, and it may take long to find out
+  bool is_refused = false;  // once: each further try may search long for memory, in vain
   for (char* page = HugePageOf(begin); page < end; page += kPage) {
     const bool is_shared = page < begin || end - page < kPage;
     if (is_shared && !IsMostlyInUse(page)) continue;
@@ -101,7 +101,7 @@ int64_t MoveToHugePages(char* begin, char* end) {
       continue;
     }
     is_refused |= !is_shared && errno != EAGAIN;
-    madvise(page, kPage, MADV_HUGEPAGE);  // asks the system's thread: some megabytes a second
+    madvise(page, kPage, MADV_HUGEPAGE);  // for the system's thread: some megabytes a second
   }
 #endif
   return moved;

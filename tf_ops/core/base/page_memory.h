@@ -40,7 +40,8 @@ class PageMemory {
 
 // Moves memory [begin, end), which was written to, onto huge pages. A page takes about a
 // millisecond. A huge page that is shared with the memory before or after is moved as well if most
-// of it is in use. Stops at a refusal by the system; returns how many of the bytes were moved.
+// of it is in use. After a refusal by the system the rest is left to the system's own thread.
+// Returns how many of the bytes were moved.
 int64_t MoveToHugePages(char* begin, char* end);
 
 }  // namespace fused_embedding
