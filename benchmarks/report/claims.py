@@ -7,7 +7,7 @@ from benchmarks.harness import machine, workloads
 from benchmarks.report import dense_reports, markdown, results, tier_reports
 
 AMD, INTEL = "amd-epyc-2-cores", "intel-xeon-2-cores"
-MACHINES = {INTEL: "Intel Xeon", AMD: "AMD EPYC"}  # the one with the newer results first
+MACHINES = {INTEL: "Intel Xeon", AMD: "AMD EPYC"}
 # Workloads of one thread, and the benchmarks that they were measured by.
 WORKLOADS = {
     "W1: 26 columns": ("W1-t1",),
@@ -19,6 +19,7 @@ WORKLOADS = {
 }
 LOADS_SECTION = "other-sizes-and-shapes"
 PHASES = ("forward", "sgd", "adagrad")
+SERVING_TARGETS = {1: 60, 16: 80, 64: 100}  # batch: median us of W1 for one caller
 Row = tuple[str, str, str]  # what, the figure, and the section of a results page
 
 
@@ -139,7 +140,7 @@ def _claims_of_serving(of: Results) -> Iterator[Row]:
     shares = [_share(of, batch, "export_fused") for batch in (1, 64)]
     what = "Requests to a click model's export of fused ops, 1 and 64 rows: time over stock's"
     yield what, _both(shares), of.link("exports", "exports")
-    figures = [_serving(of, batch, 1) for batch in (1, 16, 64)]
+    figures = [_serving(of, batch, 1) for batch in SERVING_TARGETS]
     text = ", ".join(f"{ours:.0f} ({stock:.0f})" for ours, stock in figures)
     what = "W1 at batch 1, 16 and 64, one caller: median us (stock's)"
     yield what, text, of.link("serving", "serving")
@@ -250,12 +251,14 @@ def gain(of: Results, name: str) -> float:
 
 def _losses_of_serving(of: Results) -> Iterator[Row]:
     link = of.link("serving", "serving")
-    figures = [_serving(of, batch, 1)[0] for batch in (1, 16, 64)]
-    figure = ", ".join(f"**{each:.0f}**" for each in figures)
-    yield "W1 at batch 1, 16 and 64: median us (targets 60, 80, 100)", figure, link
+    for batch, target in SERVING_TARGETS.items():
+        ours = _serving(of, batch, 1)[0]
+        if ours > target:
+            yield f"W1 at batch {batch}: median us (target)", f"**{ours:.0f}** ({target})", link
     ours, stock = _serving(of, 1, 4)
-    what = "W1 at batch 1, four callers on two cores: median us, stock's"
-    yield what, f"**{ours:.0f}**, {stock:.0f}", link
+    if ours > stock:
+        what = "W1 at batch 1, four callers on two cores: median us, stock's"
+        yield what, f"**{ours:.0f}**, {stock:.0f}", link
     link = of.link("exports", "exports")
     shares = [_share(of, batch, "export_stock") for batch in (1, 64)]
     what = "Export of stock ops, 1 and 64 rows: time over stock's"

@@ -36,20 +36,15 @@ def over_of(benchmark, ours, peer):
     return cell[ours]["speedup_over"][peer]["median"]
 
 
-def peers(benchmark, phase):
-    return [over(benchmark, phase, peer) for peer in ("torch_embedding_bag", "fbgemm_tbe")]
-
-
-def intels_over_tbe(phase):
-    """The least and the most of the Intel machine's workloads that TBE takes."""
+def range_over_tbe(of, phase):
+    """The least and the most that TBE takes of our time, one thread, of a machine's workloads."""
+    ours = page.dense_reports.OURS[phase]
     speedups = [
-        page.dense_reports.speedup_over(
-            cell["systems"][page.dense_reports.OURS[phase]], "fbgemm_tbe"
-        )
-        for record in INTEL.records()
-        if "ids" in record
+        page.dense_reports.speedup_over(cell["systems"][ours], "fbgemm_tbe")
+        for record in of.records()
+        if "ids" in record and record["axes"]["threads"] == 1
         for cell in record["cells"]
-        if cell["phase"] == phase
+        if cell["phase"] == phase and ours in cell["systems"]
     ]
     medians = [speedup["median"] for speedup in speedups if speedup]
     return [min(medians), max(medians)]
@@ -161,36 +156,36 @@ QUOTES = [
         '"Workloads": by that loop, a forward pass of `ev_group` takes {:.1f} times the limit',
         keyed_limits(),
     ),
-    (AMD_PAGE, "It takes {:.2f} of the limit", [x_limit(AMD, "W2-t1", "forward", "group")]),
     (
         AMD_PAGE,
-        "EmbeddingBag {:.2f}. In a step with SGD TBE takes {:.2f} times our time",
-        [peers("W2-t1", "forward")[0], over("W2-t1", "sgd", "fbgemm_tbe")],
+        "TBE takes {:.2f} to {:.2f} times the time of our forward pass, {:.2f} to {:.2f} times "
+        "that of a step with SGD, and {:.2f} to {:.2f} times that of a step with Adagrad",
+        [each for phase in ("forward", "sgd", "adagrad") for each in range_over_tbe(AMD, phase)],
     ),
     (
         AMD_PAGE,
-        "pruned ids and the offsets of rows, takes {:.2f} of our time",
-        [over("W2-t1", "forward", "fbgemm_tbe")],
+        "TBE takes {:.2f} of our time on G256_mean, {:.2f} on A, {:.2f} on B and {:.2f} on W2;",
+        [over(f"{name}-t1", "forward", "fbgemm_tbe") for name in ("G256_mean", "A", "B", "W2")],
     ),
     (
         AMD_PAGE,
-        "It takes {:.2f} of our time on W3 and {:.2f} on W4, and {:.2f} on C;",
-        [over(name, "forward", "fbgemm_tbe") for name in ("W3-t1", "W4-t1", "C-t1")],
+        "EmbeddingBag takes {:.2f} on B and {:.2f} on W2.",
+        [over(f"{name}-t1", "forward", "torch_embedding_bag") for name in ("B", "W2")],
     ),
     (
         AMD_PAGE,
-        "with two threads {:.2f} on W3 and {:.2f} on W4.",
-        [over(name, "forward", "fbgemm_tbe") for name in ("W3-t2", "W4-t2")],
+        "TBE takes {:.2f} of our time in this run",
+        [over("gowalla-t1", "sgd", "fbgemm_tbe")],
     ),
     (
         AMD_PAGE,
-        "EmbeddingBag takes {:.2f} of our time and TBE {:.2f}, on gowalla {:.2f} and {:.2f}.",
-        [*peers("amazon_book-t1", "forward"), *peers("gowalla-t1", "forward")],
+        "takes {:.2f} of the limit. TBE takes {:.2f} times our time",
+        [x_limit(AMD, "W2-t1", "sgd", "group_fused"), over("W2-t1", "sgd", "fbgemm_tbe")],
     ),
     (
         AMD_PAGE,
-        "they take {:.2f} and {:.2f} times our time, and {:.2f} and {:.2f}.",
-        [*peers("amazon_book-t1", "adagrad"), *peers("gowalla-t1", "adagrad")],
+        "TBE takes {:.2f} times the time of our step with Adagrad on W1, {:.2f} times on W3",
+        [over(f"{name}-t2", "adagrad", "fbgemm_tbe") for name in ("W1", "W3")],
     ),
     (
         AMD_PAGE,
@@ -201,8 +196,8 @@ QUOTES = [
     (AMD_PAGE, "dense ids takes {:.0f}, {:.0f} and {:.0f} us.", serving("plain")),
     (
         AMD_PAGE,
-        "answers the most: {:,} calls a second, `group` {:,}",
-        calls_of_four("v2", "group"),
+        "answers the most calls a second: {:,}, a plain gather {:,}, stock {:,}",
+        calls_of_four("group", "plain", "stock"),
     ),
     (AMD_PAGE, "takes {:.2f} (one row) and {:.2f} (64 rows) of", exports("export_stock")),
     (AMD_PAGE, "An export of fused ops takes {:.2f} and {:.2f}.", exports("export_fused")),
@@ -252,7 +247,7 @@ QUOTES = [
         INTEL_PAGE,
         "TBE takes {:.2f} to {:.2f} times the time of our forward pass, {:.2f} to {:.2f} times "
         "that of a step with SGD, and {:.2f} to {:.2f} times that of a step with Adagrad",
-        [each for phase in ("forward", "sgd", "adagrad") for each in intels_over_tbe(phase)],
+        [each for phase in ("forward", "sgd", "adagrad") for each in range_over_tbe(INTEL, phase)],
     ),
     (
         INTEL_PAGE,
@@ -263,11 +258,6 @@ QUOTES = [
         INTEL_PAGE,
         "They take {:.2f} of the limit on W2 and {:.2f} on W3",
         [x_limit(INTEL, f"{name}-t1", "sgd", "group_fused") for name in ("W2", "W3")],
-    ),
-    (
-        AMD_PAGE,
-        "and on the Intel Xeon it takes {:.2f}",
-        [x_limit(INTEL, "W2-t1", "forward", "group")],
     ),
     (INTEL_PAGE, "Their uniform finds take {:.2f} of the limit loop's time. The loop", finds()[:1]),
     (INTEL_PAGE, "itself is {:.2f} times as fast as the peer", finds()[1:]),
