@@ -182,11 +182,11 @@ class RowsOfDims {
     return id - ids_.data;
   }
 
-  // How many pairs ahead a row is fetched: short rows are read faster, and long ones fill the first
-  // cache. Distances are measured (decision 040).
-  static constexpr int64_t NumAhead(int64_t num_values) {
-    if (num_values <= 32) return 40;
-    return num_values <= 128 ? kRowsInFlight : 12;
+  // How many pairs ahead a row is fetched: short rows are added faster, and long ones fill the
+  // first cache. Distances are measured (decision 040).
+  static constexpr int64_t NumAhead(int64_t row_bytes) {
+    if (row_bytes <= 128) return 40;
+    return row_bytes <= 512 ? kRowsInFlight : 12;
   }
 
   // Fetches the row of a later pair. Short rows follow each other so fast that the hardware alone
@@ -195,7 +195,7 @@ class RowsOfDims {
   template <typename Sum, typename Table>
   FE_INLINE void FetchAhead(const Table& table, const int64_t* id, const int64_t* ids_end,
                             uintptr_t row_id) const {
-    constexpr int64_t kNumAhead = NumAhead(Sum::kNumValues);
+    constexpr int64_t kNumAhead = NumAhead(Table::RowBytes(Sum::kNumValues));
     if (__builtin_expect(ids_end - id > kNumAhead, true)) table.Fetch(id[kNumAhead]);
     if constexpr (Sum::kNumValues <= 64) {
       PrefetchAddress(AddressOf(id) + 128 * sizeof(int64_t));

@@ -98,9 +98,10 @@ struct DecodedRows {
   const uint8_t* table;
   int64_t dim;
 
+  static constexpr int64_t RowBytes(int64_t dim) { return Rows::RowBytes(dim); }
   // A row may have its last bytes in one more line.
   FE_INLINE void Fetch(int64_t id) const {
-    const int64_t row_bytes = Rows::RowBytes(dim);
+    const int64_t row_bytes = RowBytes(dim);
     const uintptr_t row = AddressOfRow(table, id, row_bytes);
     PrefetchRow(reinterpret_cast<const void*>(row), row_bytes);
     __builtin_prefetch(reinterpret_cast<const void*>(row + static_cast<size_t>(row_bytes) - 1));
@@ -121,7 +122,7 @@ struct DecodedRows {
   template <bool kIsScaled, typename Sum>
   FE_INLINE void AddOf(int64_t id, int64_t row_dim, int64_t offset, float factor, Sum* sum) const {
     constexpr bool kHasNumbers = !std::is_same_v<Rows, BFloat16Rows>;
-    const uint8_t* const row = table + id * Rows::RowBytes(row_dim);
+    const uint8_t* const row = table + id * RowBytes(row_dim);
     ScaleAndBias numbers = LoadNumbers<kVectorBytes>(Rows(), row, row_dim);
     if constexpr (kIsScaled) {
       numbers.scale *= factor;

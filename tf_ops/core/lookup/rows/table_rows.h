@@ -1,5 +1,6 @@
 // The rows of a table as sums take them. Not for headers that nvcc compiles.
 //
+//   RowBytes(dim)                            of a row of `dim` values
 //   Fetch(id)                                ahead of its use; the row may not exist
 //   Add<kIsScaled>(id, offset, factor, sum)  adds the row's values from `offset` on to a RowSum
 //
@@ -28,13 +29,14 @@ struct ValueRows {
   const T* table;
   int64_t dim;
 
+  static constexpr int64_t RowBytes(int64_t dim) { return dim * int64_t{sizeof(T)}; }
   FE_INLINE void Fetch(int64_t id) const {
-    const int64_t row_bytes = dim * static_cast<int64_t>(sizeof(T));
+    const int64_t row_bytes = RowBytes(dim);
     PrefetchRow(reinterpret_cast<const void*>(AddressOfRow(table, id, row_bytes)), row_bytes);
   }
   template <bool kIsScaled, typename Sum>
   FE_INLINE void Add(int64_t id, int64_t offset, ComputeType<T> factor, Sum* sum) const {
-    const int64_t row_bytes = dim * static_cast<int64_t>(sizeof(T));  // as above: one register
+    const int64_t row_bytes = RowBytes(dim);  // as above: one register
     const auto* row = reinterpret_cast<const T*>(AddressOfRow(table, id, row_bytes));
     sum->template Add<kIsScaled>(factor, row + offset);
   }
