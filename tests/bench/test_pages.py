@@ -64,7 +64,7 @@ def keyed_limits():
 def serving(name):
     return [
         cell["systems"][name]["p50_us"]
-        for batch in (1, 16, 64)
+        for batch in claims.SERVING_TARGETS
         for cell in AMD.record(f"serving-W1-b{batch}")["cells"]
         if cell["callers"] == 1
     ]
@@ -147,6 +147,7 @@ def inserts_and_finds():
     return min(speedups), max(speedups)
 
 
+FOUR_CALLERS = "batch 1, four callers on two cores: median us, stock's"
 KEYS = (5_000_000, 20_000_000, 50_000_000)
 # A page, words on it, and the figures that these have.
 QUOTES = [
@@ -308,6 +309,11 @@ QUOTES = [
             over_of("input_layer-string-t1", "fused", "stock"),
         ],
     ),
+    *(
+        (name, "takes up to {:.0f} % less time where rows", [lost])
+        for lost in [100 - 100 * range_over_tbe(AMD, "forward")[0]]
+        for name in ("README.md", "docs/index.md")
+    ),
     ("README.md", "Inserts and finds are {:.0f} to {:.0f} times", inserts_and_finds()),
     ("README.md", "trains at {:.2f} to {:.2f} of the speed of one in memory", speeds_of_tiers()),
     (
@@ -386,6 +392,20 @@ def test_each_figure_in_the_text_is_compared_or_said_not_to_be_kept(name):
 
 def unknown(sentence, constants):
     return set(DECIMAL.findall(sentence)) - constants
+
+
+@pytest.mark.parametrize(
+    ("ours", "losses"),
+    [
+        (59, []),
+        (90, ["batch 1: median us (target)", "batch 16: median us (target)", FOUR_CALLERS]),
+    ],
+)
+def test_small_batches_are_losses_where_they_are_slower(monkeypatch, ours, losses):
+    monkeypatch.setattr(claims, "_serving", lambda of, batch, callers: (ours, 60))
+    rows = [row for row in claims._losses_of_serving(AMD) if row[0].startswith("W1 at ")]
+    assert [what for what, *_ in rows] == [f"W1 at {loss}" for loss in losses]
+    assert all(f"**{ours}**" in figure for _, figure, _ in rows)
 
 
 def test_a_figure_that_nothing_compares_is_noticed():
