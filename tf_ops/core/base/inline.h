@@ -8,8 +8,14 @@
 #define FE_HOST_DEVICE
 #endif
 
-// Always inlined: takes on the instruction set of the function it lands in; see simd.h.
+// Always inlined: takes on the instruction set of the function it lands in; see simd.h. Where there
+// is one instruction set alone, the compiler chooses, which compiles in half the time.
+#if defined(FE_NATIVE_SIMD)
+#define FE_INLINE FE_HOST_DEVICE inline
+#define FE_INLINE_LAMBDA
+#else
 #define FE_INLINE FE_HOST_DEVICE inline __attribute__((always_inline))
 #define FE_INLINE_LAMBDA __attribute__((always_inline))
+#endif
 
 #endif  // FUSED_EMBEDDING_CORE_BASE_INLINE_H_
