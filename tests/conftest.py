@@ -1,5 +1,6 @@
 """What every test shares: hypothesis profiles, the choice of cases, and devices."""
 
+import gc
 from collections.abc import Iterator
 
 import hypothesis
@@ -53,6 +54,12 @@ def fused_server() -> Iterator[Server]:
     running = Server(LIBRARY)
     yield running
     running.stop()
+
+
+def pytest_collection_finish() -> None:
+    """Keeps the garbage collector from what was imported: 4 % of the tests' CPU time."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header() -> str:
