@@ -84,17 +84,24 @@ TEST(HashIndexTest, ACandidateThatIsCertainIsTheOnlyOne) {
     hashes.push_back(RandomBool(&random) ? random() : Mix64(random() % 100));
     index.Insert(hashes.back(), row);
   }
-  int64_t num_certain = 0;
+  int64_t num_certain = 0, num_second = 0;
   for (int i = 0; i < 20000; ++i) {
     const uint64_t hash = RandomBool(&random) ? random() : hashes[random() % hashes.size()];
     bool is_certain = false;
-    const uint32_t candidate = index.Candidate(hash, &is_certain);
+    uint32_t second = 0;
+    const uint32_t candidate = index.Candidate(hash, &second, &is_certain);
     std::set<uint32_t> matches;
     index.Find(hash, [&](uint32_t row) {
       matches.insert(row);
       return false;
     });
     num_certain += is_certain;
+    num_second += second != kNoRow;
+    if (second != kNoRow) {
+      EXPECT_FALSE(is_certain);
+      EXPECT_NE(second, candidate);
+      EXPECT_EQ(matches.count(second), 1u);
+    }
     if (is_certain && candidate == kNoRow) {
       EXPECT_TRUE(matches.empty());
     } else if (is_certain) {
@@ -104,6 +111,7 @@ TEST(HashIndexTest, ACandidateThatIsCertainIsTheOnlyOne) {
     }
   }
   EXPECT_GT(num_certain, 5000);
+  EXPECT_GT(num_second, 1000);
 }
 
 TEST(HashIndexTest, ErasingLeavesNothingBehind) {
@@ -113,7 +121,9 @@ TEST(HashIndexTest, ErasingLeavesNothingBehind) {
   for (uint32_t row = 0; row < 40; ++row) index.Erase(0, row);
   int64_t num_compared = 0;
   bool is_certain = false;
-  EXPECT_EQ(index.Candidate(0, &is_certain), kNoRow);
+  uint32_t second = 0;
+  EXPECT_EQ(index.Candidate(0, &second, &is_certain), kNoRow);
+  EXPECT_EQ(second, kNoRow);
   EXPECT_TRUE(is_certain) << "the home bucket still sends searches on";
   index.Find(0, [&](uint32_t /*row*/) { return ++num_compared > 0; });
   EXPECT_EQ(num_compared, 0);

@@ -36,12 +36,14 @@ class HashIndex {
   FE_INLINE void Prefetch(uint64_t hash) const { __builtin_prefetch(&buckets()[hash & mask_]); }
 
   // Returns the first row with the tag of this hash, or kNoRow if there is certainly none. Sets
-  // `is_certain` if there is no other candidate: if the returned row has another key, the key has
-  // no row.
-  FE_INLINE uint32_t Candidate(uint64_t hash, bool* is_certain) const {
+  // `second` to the next one in the same bucket, or kNoRow; and `is_certain` if there is no other
+  // candidate at all: if the returned row has another key, the key has no row.
+  FE_INLINE uint32_t Candidate(uint64_t hash, uint32_t* second, bool* is_certain) const {
     const Bucket& bucket = buckets()[hash & mask_];
     const uint32_t matches = Matches(bucket, Tag(hash));
-    *is_certain = (matches & (matches - 1)) == 0 && bucket.overflow == 0;
+    const uint32_t others = matches & (matches - 1);
+    *second = others == 0 ? kNoRow : bucket.rows[__builtin_ctz(others)];
+    *is_certain = others == 0 && bucket.overflow == 0;
     return matches == 0 ? kNoRow : bucket.rows[__builtin_ctz(matches)];
   }
 

@@ -74,10 +74,12 @@ class KeyedRows {
     bool is_certain[kGroup];
     for (int64_t i = 0; group->is_first && i < group->n; ++i) index_.Prefetch(hashes[i]);
     for (int64_t i = 0; i < group->n; ++i) {
-      group->numbers[i] = index_.Candidate(hashes[i], &is_certain[i]);
+      uint32_t second;
+      group->numbers[i] = index_.Candidate(hashes[i], &second, &is_certain[i]);
       if (group->numbers[i] == kNoRow) continue;
       group->rows[i] = row(group->numbers[i]);
       PrefetchRow(group->rows[i], row_bytes);
+      if (second != kNoRow) PrefetchRow(row(second), row_bytes);  // of 3 keys in 100
     }
     for (int64_t i = 0; i < group->n; ++i) {
       if (i < group->num_next) index_.Prefetch(hashes[group->n + i]);
