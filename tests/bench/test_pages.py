@@ -62,10 +62,10 @@ def milliseconds_of_the_limit():
 
 def keyed_over_the_limit():
     """A group's forward pass, the loop by key, and the group's step with Adagrad."""
-    of = AMD.cells("W1-keyed-t1")
-    loops = [of["forward"][name]["median_us"] for name in ("limit_by_key", "limit")]
-    group = [of[phase]["ev_group"]["x_limit"]["median"] for phase in ("forward", "adagrad")]
-    return [group[0], loops[0] / loops[1], group[1]]
+    name = "W1-keyed-t1"
+    forward, step = (x_limit(AMD, name, phase, "ev_group") for phase in ("forward", "adagrad"))
+    loops = AMD.cells(name)["forward"]
+    return [forward, loops["limit_by_key"]["median_us"] / loops["limit"]["median_us"], step]
 
 
 def serving(name):

@@ -35,9 +35,9 @@ class HashIndex {
 
   FE_INLINE void Prefetch(uint64_t hash) const { __builtin_prefetch(&buckets()[hash & mask_]); }
 
-  // Returns the first row with the tag of this hash, or kNoRow if there is certainly none. Sets
-  // `second` to the next one in the same bucket, or kNoRow; and `is_certain` if there is no other
-  // candidate at all: if the returned row has another key, the key has no row.
+  // Returns the first row with the tag of this hash in the hash's bucket, or kNoRow. Sets `second`
+  // to the next one there, or kNoRow. Sets `is_certain` if no other row can have this hash: if the
+  // returned one has another key, the key has no row.
   FE_INLINE uint32_t Candidate(uint64_t hash, uint32_t* second, bool* is_certain) const {
     const Bucket& bucket = buckets()[hash & mask_];
     const uint32_t matches = Matches(bucket, Tag(hash));

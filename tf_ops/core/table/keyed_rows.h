@@ -79,7 +79,7 @@ class KeyedRows {
       if (group->numbers[i] == kNoRow) continue;
       group->rows[i] = row(group->numbers[i]);
       PrefetchRow(group->rows[i], row_bytes);
-      if (second != kNoRow) PrefetchRow(row(second), row_bytes);  // of 3 keys in 100
+      if (second != kNoRow) PrefetchRow(row(second), row_bytes);  // it may be the key's
     }
     for (int64_t i = 0; i < group->n; ++i) {
       if (i < group->num_next) index_.Prefetch(hashes[group->n + i]);
