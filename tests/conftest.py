@@ -57,7 +57,7 @@ def fused_server() -> Iterator[Server]:
 
 
 def pytest_collection_finish() -> None:
-    """Keeps the garbage collector from what was imported: 4 % of the tests' CPU time."""
+    """Exempts what was imported from garbage collection: saves 4 % of the tests' CPU time."""
     gc.collect()
     gc.freeze()
 
