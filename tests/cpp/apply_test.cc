@@ -7,22 +7,13 @@
 namespace fused_embedding {
 namespace {
 
-constexpr int64_t kDim = 5;
-
-template <typename T>
-constexpr ValueType kValueType = ValueType::kFloat;
-template <>
-constexpr ValueType kValueType<double> = ValueType::kDouble;
-template <>
-constexpr ValueType kValueType<Half> = ValueType::kHalf;
-template <>
-constexpr ValueType kValueType<BFloat16> = ValueType::kBFloat16;
+constexpr int64_t kUpdatedDim = 5;
 
 std::unique_ptr<EmbeddingTable> NewTable(ValueType type = ValueType::kFloat,
                                          int64_t num_shards = 0) {
   TableConfig config;
   config.layout.value_type = type;
-  config.layout.dim = kDim;
+  config.layout.dim = kUpdatedDim;
   config.initializer.kind = InitializerKind::kUniform;
   config.initializer.a = -1;
   config.initializer.b = 1;
@@ -33,7 +24,7 @@ std::unique_ptr<EmbeddingTable> NewTable(ValueType type = ValueType::kFloat,
   return table;
 }
 
-Array<int64_t> Range(int64_t begin, int64_t end) {
+Array<int64_t> ConsecutiveKeys(int64_t begin, int64_t end) {
   Array<int64_t> keys(end - begin);
   for (int64_t i = 0; i < keys.size(); ++i) keys[i] = begin + i;
   return keys;
@@ -42,7 +33,7 @@ Array<int64_t> Range(int64_t begin, int64_t end) {
 template <typename T>
 Array<T> Insert(EmbeddingTable* table, const Array<int64_t>& keys,
                 Array<int64_t>* handles = nullptr) {
-  Array<T> values(keys.size() * kDim);
+  Array<T> values(keys.size() * kUpdatedDim);
   LookupInput in;
   in.keys = keys.view();
   LookupOutput out;
@@ -54,7 +45,7 @@ Array<T> Insert(EmbeddingTable* table, const Array<int64_t>& keys,
 
 template <typename T>
 Array<T> Find(EmbeddingTable* table, const Array<int64_t>& keys) {
-  Array<T> values(keys.size() * kDim);
+  Array<T> values(keys.size() * kUpdatedDim);
   LookupInput in;
   in.keys = keys.view();
   LookupOutput out;
@@ -98,7 +89,7 @@ struct Step {
 template <typename T>
 Array<T> RandomGrads(Random* random, int64_t num_keys) {
   std::normal_distribution<double> normal;
-  Array<T> grads(num_keys * kDim);
+  Array<T> grads(num_keys * kUpdatedDim);
   for (int64_t i = 0; i < grads.size(); ++i) grads[i] = Rounded<T>(normal(*random));
   return grads;
 }
@@ -109,10 +100,10 @@ TYPED_TEST_SUITE(ApplyOf, ValueTypes);
 
 TYPED_TEST(ApplyOf, TrainsTheRowsOfTheKeysAlone) {
   Random random(1);
-  const std::unique_ptr<EmbeddingTable> table = NewTable(kValueType<TypeParam>);
-  const Array<int64_t> all = Range(0, 500), trained = Range(100, 300);
+  const std::unique_ptr<EmbeddingTable> table = NewTable(kValueTypeOf<TypeParam>);
+  const Array<int64_t> all = ConsecutiveKeys(0, 500), trained = ConsecutiveKeys(100, 300);
   const Array<TypeParam> before = Insert<TypeParam>(table.get(), all);
-  std::vector<double> accumulators(static_cast<size_t>(trained.size() * kDim), 0.5);
+  std::vector<double> accumulators(static_cast<size_t>(trained.size() * kUpdatedDim), 0.5);
   std::vector<double> want;
   for (int64_t i = 0; i < before.size(); ++i) want.push_back(Load(before[i]));
   for (int step = 0; step < 3; ++step) {
@@ -120,7 +111,7 @@ TYPED_TEST(ApplyOf, TrainsTheRowsOfTheKeysAlone) {
     ASSERT_TRUE(IsOk(Step().Run(SerialExec(), trained, Array<int64_t>(), grads, table.get())));
     const Array<TypeParam> after = Find<TypeParam>(table.get(), all);
     for (int64_t i = 0; i < after.size(); ++i) {
-      const int64_t k = i - 100 * kDim;
+      const int64_t k = i - 100 * kUpdatedDim;
       if (k >= 0 && k < grads.size()) {
         const double g = Load(grads[k]);
         const size_t a = static_cast<size_t>(k);
@@ -137,7 +128,7 @@ TYPED_TEST(ApplyOf, TrainsTheRowsOfTheKeysAlone) {
 std::string TrainSomeSteps(const CpuExec& exec, bool gives_handles, int64_t num_shards) {
   Random random(2);
   const std::unique_ptr<EmbeddingTable> table = NewTable(ValueType::kFloat, num_shards);
-  const Array<int64_t> keys = Range(-20000, 20000);
+  const Array<int64_t> keys = ConsecutiveKeys(-20000, 20000);
   Array<int64_t> handles(keys.size());
   Insert<float>(table.get(), keys, &handles);
   for (int step = 0; step < 3; ++step) {
@@ -167,14 +158,14 @@ TEST(Apply, GivesTheSameBitsForAnyThreadsShardsAndHandles) {
 TEST(Apply, LeavesKeysWithoutARow) {
   Random random(3);
   const std::unique_ptr<EmbeddingTable> table = NewTable();
-  const Array<int64_t> keys = Range(0, 10);
+  const Array<int64_t> keys = ConsecutiveKeys(0, 10);
   Array<int64_t> handles(10);
   Insert<float>(table.get(), keys, &handles);
-  const Array<int64_t> erased = Range(0, 5);
+  const Array<int64_t> erased = ConsecutiveKeys(0, 5);
   int64_t num_erased = 0;
   ASSERT_TRUE(IsOk(table->Erase(SerialExec(), erased.view(), &num_erased)));
   // The rows of the erased keys now belong to others, whose values must not change.
-  const Array<int64_t> others = Range(100, 110);
+  const Array<int64_t> others = ConsecutiveKeys(100, 110);
   const Array<float> before = Insert<float>(table.get(), others);
   const Array<float> grads = RandomGrads<float>(&random, 10);
   ASSERT_TRUE(IsOk(Step().Run(SerialExec(), keys, handles, grads, table.get())));
@@ -184,13 +175,13 @@ TEST(Apply, LeavesKeysWithoutARow) {
 
 TYPED_TEST(ApplyOf, KeepsTheSlotsOfSeveralOptimizersApart) {
   Random random(4);
-  const Array<int64_t> keys = Range(0, 50), none;
+  const Array<int64_t> keys = ConsecutiveKeys(0, 50), none;
   const Step momentum = {"momentum", "Momentum", {0.1, 0.9, 0}};
   const Step row_wise = {"row_wise_adagrad", "RowWise", {0.1, 1e-8, 0.2}};
   const Step twin = {"adagrad", "Adagrad_1", {0.1, 0, 0.5}};
   const Step ftrl = {"ftrl", "Ftrl", {0.1, -0.5, 0.01, 0.01, 0, 0.1}};
-  const Array<TypeParam> no_grads(50 * kDim), grads = RandomGrads<TypeParam>(&random, 50);
-  const auto alone = NewTable(kValueType<TypeParam>), shared = NewTable(kValueType<TypeParam>);
+  const Array<TypeParam> no_grads(50 * kUpdatedDim), grads = RandomGrads<TypeParam>(&random, 50);
+  const auto alone = NewTable(kValueTypeOf<TypeParam>), shared = NewTable(kValueTypeOf<TypeParam>);
   Insert<TypeParam>(alone.get(), keys);
   Insert<TypeParam>(shared.get(), keys);
   // Steps without a gradient make slots around those of the others, and change no value.
@@ -234,7 +225,7 @@ TEST(Apply, RefusesWrongHyperparametersAndUnknownRules) {
 TEST(Apply, ChecksEachTableBeforeItChangesOne) {
   const auto good = NewTable(), bad = NewTable();
   const Array<int64_t> keys = {1}, none, two = {1, 2};
-  const Array<float> grads(kDim, 1.0f);
+  const Array<float> grads(kUpdatedDim, 1.0f);
   Insert<float>(good.get(), keys);
   const Array<float> before = Find<float>(good.get(), keys);
   ASSERT_TRUE(IsOk(Step{"row_wise_adagrad", "Adagrad", {0.1, 0, 0.1}}.Run(SerialExec(), keys, none,
@@ -253,13 +244,13 @@ TEST(Apply, ChecksEachTableBeforeItChangesOne) {
 
 TEST(Apply, StartsRowsMadeLaterAtTheInitialValueOfTheirSlots) {
   const std::unique_ptr<EmbeddingTable> table = NewTable();
-  const Array<float> grads(kDim, 1.0f);
+  const Array<float> grads(kUpdatedDim, 1.0f);
   const Array<int64_t> first = {1}, second = {2}, none;
   for (const Array<int64_t>* key : {&first, &second}) {
     const Array<float> before = Insert<float>(table.get(), *key);
     ASSERT_TRUE(IsOk(Step().Run(SerialExec(), *key, none, grads, table.get())));
     const Array<float> after = Find<float>(table.get(), *key);
-    for (int64_t d = 0; d < kDim; ++d) {
+    for (int64_t d = 0; d < kUpdatedDim; ++d) {
       EXPECT_NEAR(before[d] - after[d], 0.1 / std::sqrt(1.5), 1e-6);
     }
   }

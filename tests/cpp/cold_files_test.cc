@@ -72,8 +72,8 @@ class AnyStoreFilesTest : public ColdFilesTest, public ::testing::WithParamInter
 INSTANTIATE_TEST_SUITE_P(Stores, AnyStoreFilesTest, ::testing::Values("memory", "rocksdb"));
 
 TEST_P(AnyStoreFilesTest, SavesAndRestores) {
-  const auto table = TrainedTable("a", Range(0, 9000));
-  EXPECT_EQ(EraseKeys(table.get(), Range(100, 300)), 200);
+  const auto table = TrainedTable("a", KeyRange(0, 9000));
+  EXPECT_EQ(EraseKeys(table.get(), KeyRange(100, 300)), 200);
   const TableContents want = ContentsOf(*table);
   EXPECT_EQ(want.rows.size(), 8800u);
   for (const bool as_one_file : {false, true}) {
@@ -82,14 +82,14 @@ TEST_P(AnyStoreFilesTest, SavesAndRestores) {
       if (!as_one_file && !is_tiered && !IsRocksDb()) continue;  // that reads RocksDB's files
       const TableConfig config = ConfigOf("b");
       const auto restored = MakeTable(is_tiered ? config : InDram(config));
-      Train(restored.get(), Range(4000, 9500));  // goes
+      Train(restored.get(), KeyRange(4000, 9500));  // goes
       const int64_t num_hits_before = restored->Statistics().cold_hits;
       EXPECT_EQ(num_hits_before > 0, is_tiered);
       ASSERT_TRUE(IsOk(Restore({path_}, restored.get())));
       EXPECT_EQ(restored->size(), 8800);
       const int64_t num_hits = restored->Statistics().cold_hits;
       EXPECT_GE(num_hits, num_hits_before) << "the counts of the store before are gone";
-      ASSERT_TRUE(IsOk(LookUp(restored.get(), Range(500, 600), {{}, -1, false}).status));
+      ASSERT_TRUE(IsOk(LookUp(restored.get(), KeyRange(500, 600), {{}, -1, false}).status));
       if (is_tiered && !as_one_file) {
         EXPECT_EQ(restored->Statistics().cold_hits - num_hits, 100) << "taken over row by row";
       }
@@ -100,8 +100,8 @@ TEST_P(AnyStoreFilesTest, SavesAndRestores) {
       ASSERT_TRUE(IsOk(SaveTable(*table, whole, true)));
       ASSERT_TRUE(IsOk(Restore({whole}, other.get())));
       for (EmbeddingTable* one : {restored.get(), other.get()}) {
-        Train(one, Range(8000, 12000));
-        EXPECT_EQ(EraseKeys(one, Range(0, 200)), 100);
+        Train(one, KeyRange(8000, 12000));
+        EXPECT_EQ(EraseKeys(one, KeyRange(0, 200)), 100);
       }
       EXPECT_TRUE(ContentsOf(*restored) == ContentsOf(*other));
       EXPECT_EQ(restored->size(), other->size());
@@ -110,7 +110,7 @@ TEST_P(AnyStoreFilesTest, SavesAndRestores) {
 }
 
 TEST_P(AnyStoreFilesTest, AreNotIncremental) {
-  const auto table = TrainedTable("a", Range(0, 10));
+  const auto table = TrainedTable("a", KeyRange(0, 10));
   Increment increment;
   increment.path = Path("delta");
   EXPECT_TRUE(Fails(SaveIncrement(increment, table.get()), StatusCode::kUnimplemented,
@@ -118,7 +118,7 @@ TEST_P(AnyStoreFilesTest, AreNotIncremental) {
 }
 
 TEST_F(ColdFilesTest, AreHardLinksWithThePrefixOfTheCheckpoint) {
-  const auto table = TrainedTable("a", Range(0, 9000));
+  const auto table = TrainedTable("a", KeyRange(0, 9000));
   // The store may be merging its files, and drop those that it has given to the checkpoint.
   const auto is_linked = [&] {
     EXPECT_TRUE(IsOk(SaveTable(*table, path_)));
@@ -144,7 +144,7 @@ TEST_F(ColdFilesTest, AreHardLinksWithThePrefixOfTheCheckpoint) {
   EXPECT_LT(fs::file_size(path_), 256u << 10);
   // They are the checkpoint's own: training changes them no more, nor does the end of the table.
   const TableContents want = ContentsOf(*table);
-  Train(table.get(), Range(0, 20000));
+  Train(table.get(), KeyRange(0, 20000));
   const auto restored = MakeTable(InDram(ConfigOf("")));
   ASSERT_TRUE(IsOk(Restore({path_}, restored.get())));
   EXPECT_TRUE(ContentsOf(*restored) == want);
@@ -173,7 +173,7 @@ TEST_F(ColdFilesTest, AreCopiesInAnotherFileSystem) {
     GTEST_SKIP() << "/dev/shm is no other file system";
   }
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  const auto table = TrainedTable("a", Range(0, 9000));
+  const auto table = TrainedTable("a", KeyRange(0, 9000));
   const std::string path = folder + "/" + kName;
   EXPECT_TRUE(IsOk(SaveTable(*table, path)));
   EXPECT_GE(NamesIn(folder).size(), 2u);
@@ -187,12 +187,12 @@ TEST_F(ColdFilesTest, AreCopiesInAnotherFileSystem) {
 }
 
 TEST_F(ColdFilesTest, GoWhenTheFileIsWrittenAnew) {
-  const auto table = TrainedTable("a", Range(0, 9000));
+  const auto table = TrainedTable("a", KeyRange(0, 9000));
   ASSERT_TRUE(IsOk(SaveTable(*table, path_)));
   const std::set<std::string> first = ColdNames();
   for (const std::string& name : first) EXPECT_EQ(name.rfind("model-7.data-e3ibl-of-l", 0), 0u);
   WriteFile(Path("saved/model-8.data-eaaaa-of-aaaaa"), "of another checkpoint");
-  Train(table.get(), Range(0, 12000));
+  Train(table.get(), KeyRange(0, 12000));
   ASSERT_TRUE(IsOk(SaveTable(*table, path_)));
   const std::set<std::string> second = ColdNames();
   EXPECT_EQ(second.count("model-8.data-eaaaa-of-aaaaa"), 1u);
@@ -216,7 +216,7 @@ TEST_F(ColdFilesTest, OfAnyNumberOfPartitions) {
     }
     return kept;
   };
-  const auto whole = TrainedTable("whole", Range(0, 9000));
+  const auto whole = TrainedTable("whole", KeyRange(0, 9000));
   const TableContents want = ContentsOf(*whole);
   ASSERT_TRUE(IsOk(SaveTable(*whole, path_)));
   std::vector<std::string> paths;
@@ -242,10 +242,10 @@ TEST_F(ColdFilesTest, OfAnyNumberOfPartitions) {
 
 // Each file in turn is not what was written.
 TEST_F(ColdFilesTest, DamageIsToldWithTheName) {
-  const auto table = TrainedTable("a", Range(0, 9000));
+  const auto table = TrainedTable("a", KeyRange(0, 9000));
   ASSERT_TRUE(IsOk(SaveTable(*table, path_)));
   const auto restored = MakeTable(ConfigOf("b"));
-  Train(restored.get(), Range(0, 100));
+  Train(restored.get(), KeyRange(0, 100));
   const TableContents before = ContentsOf(*restored);
   std::set<std::string> names = ColdNames();
   names.insert(kName);
@@ -276,11 +276,11 @@ TEST_F(ColdFilesTest, DamageIsToldWithTheName) {
 }
 
 TEST_F(ColdFilesTest, ASaveThatFailsLeavesWhatWasThere) {
-  const auto table = TrainedTable("a", Range(0, 9000));
+  const auto table = TrainedTable("a", KeyRange(0, 9000));
   ASSERT_TRUE(IsOk(SaveTable(*table, path_)));
   const TableContents want = ContentsOf(*table);
   const std::set<std::string> names = NamesIn(Path("saved"));
-  Train(table.get(), Range(0, 9000));
+  Train(table.get(), KeyRange(0, 9000));
   EXPECT_TRUE(Fails(SaveTable(*table, Path("missing/") + kName), StatusCode::kFailedPrecondition,
                     {"missing/model-7"}));
   // It cannot get its name, when all of it is there.

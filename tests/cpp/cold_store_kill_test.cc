@@ -6,7 +6,7 @@
 namespace fused_embedding {
 namespace {
 
-constexpr int64_t kNumKeys = 1500, kValueBytes = 300;
+constexpr int64_t kNumStoredKeys = 1500, kStoredBytes = 300;
 
 // Round r writes every third key, but erases one in eleven of these.
 bool IsOfRound(int64_t key, int64_t round) { return key % 3 == round % 3; }
@@ -14,10 +14,10 @@ bool IsErasedIn(int64_t key, int64_t round) { return key % 11 == round % 11; }
 
 Rows RowsAfter(int64_t last_round) {
   Rows rows;
-  for (int64_t key = 0; key < kNumKeys; ++key) {
+  for (int64_t key = 0; key < kNumStoredKeys; ++key) {
     int64_t round = last_round;
     while (round > 0 && !IsOfRound(key, round)) --round;
-    if (round > 0 && !IsErasedIn(key, round)) rows[key] = ValueOf(key, round, kValueBytes);
+    if (round > 0 && !IsErasedIn(key, round)) rows[key] = ValueOf(key, round, kStoredBytes);
   }
   return rows;
 }
@@ -25,12 +25,12 @@ Rows RowsAfter(int64_t last_round) {
 void WriteRound(int64_t round, ColdStore* store) {
   Rows put;
   std::vector<int64_t> erased;
-  for (int64_t key = 0; key < kNumKeys; ++key) {
+  for (int64_t key = 0; key < kNumStoredKeys; ++key) {
     if (!IsOfRound(key, round)) continue;
     if (IsErasedIn(key, round)) {
       erased.push_back(key);
     } else {
-      put[key] = ValueOf(key, round, kValueBytes);
+      put[key] = ValueOf(key, round, kStoredBytes);
     }
   }
   ASSERT_TRUE(IsOk(Put(put, store)));
@@ -69,7 +69,7 @@ TEST_F(ColdStoreKill, DISABLED_Writer) {
   fs::remove(Path(""));  // of this process, which does not come to TearDown
   const std::set<int64_t> rounds = RoundsIn(folder);
   int64_t round = rounds.empty() ? 0 : *rounds.rbegin();
-  ColdStoreOptions options = OptionsOf(kValueBytes);
+  ColdStoreOptions options = OptionsOf(kStoredBytes);
   options.path = std::string(folder) + "/store";
   if (round > 0) options.checkpoint = folder + NameAfter(round);
   const StorePtr store = Opened(options);
@@ -101,7 +101,7 @@ TEST_F(ColdStoreKill, LeavesTheLastCheckpoint) {
     if (round > last) ++num_advanced;
     last = round;
     // The working folder, as it was left, opens too.
-    StorePtr store = Opened(OptionsOf(kValueBytes, round == 0 ? "" : NameAfter(round)));
+    StorePtr store = Opened(OptionsOf(kStoredBytes, round == 0 ? "" : NameAfter(round)));
     ASSERT_NE(store, nullptr);
     const Rows want = RowsAfter(round);
     ASSERT_TRUE(Scanned(store.get()) == want) << "after round " << round;

@@ -13,15 +13,16 @@ class ColdStoreContract : public ColdStoreTest, public ::testing::WithParamInter
 INSTANTIATE_TEST_SUITE_P(Stores, ColdStoreContract, ::testing::Values("memory", "rocksdb"),
                          [](const auto& info) { return std::string(info.param); });
 
-const Rows kRows = {{kInt64Min, "min"}, {-1, "neg"}, {0, "nil"}, {7, "pos"}, {kInt64Max, "max"}};
+const Rows kStoredRows = {
+    {kInt64Min, "min"}, {-1, "neg"}, {0, "nil"}, {7, "pos"}, {kInt64Max, "max"}};
 
 TEST_P(ColdStoreContract, AnyKeyIsLegal) {
   const StorePtr store = Opened(OptionsOf(3));
-  EXPECT_TRUE(Got(KeysOf(kRows), store.get()).empty());
-  ASSERT_TRUE(IsOk(Put(kRows, store.get())));
-  EXPECT_EQ(Got(KeysOf(kRows), store.get()), kRows);
+  EXPECT_TRUE(Got(KeysOf(kStoredRows), store.get()).empty());
+  ASSERT_TRUE(IsOk(Put(kStoredRows, store.get())));
+  EXPECT_EQ(Got(KeysOf(kStoredRows), store.get()), kStoredRows);
   EXPECT_EQ(Got({-2, -1, 1, 7, 8}, store.get()), (Rows{{-1, "neg"}, {7, "pos"}}));
-  EXPECT_EQ(Scanned(store.get()), kRows);
+  EXPECT_EQ(Scanned(store.get()), kStoredRows);
   ASSERT_TRUE(IsOk(Erase({-5, -1, 7}, store.get())));
   EXPECT_EQ(Scanned(store.get()), (Rows{{kInt64Min, "min"}, {0, "nil"}, {kInt64Max, "max"}}));
 }
@@ -37,7 +38,7 @@ TEST_P(ColdStoreContract, EmptyBatches) {
 
 TEST_P(ColdStoreContract, BadBatchesDoNothing) {
   const StorePtr store = Opened(OptionsOf(3));
-  ASSERT_TRUE(IsOk(Put(kRows, store.get())));
+  ASSERT_TRUE(IsOk(Put(kStoredRows, store.get())));
   const auto put = [&](std::vector<int64_t> keys, const std::string& values) {
     return store->MultiPut(AsSpan(keys), AsSpan(values));
   };
@@ -55,7 +56,7 @@ TEST_P(ColdStoreContract, BadBatchesDoNothing) {
   Array<bool> found(1);
   EXPECT_TRUE(IsInvalid(store->MultiGet(keys.span(), values.span(), found.span()),
                         {"found has 1 elements for 2 keys"}));
-  EXPECT_EQ(Scanned(store.get()), kRows);
+  EXPECT_EQ(Scanned(store.get()), kStoredRows);
 }
 
 TEST_P(ColdStoreContract, BadOptions) {
@@ -144,7 +145,7 @@ TEST_P(ColdStoreContract, LargeBatches) {
 
 TEST_P(ColdStoreContract, CountsWhatWasDone) {
   const StorePtr store = Opened(OptionsOf(3));
-  ASSERT_TRUE(IsOk(Put(kRows, store.get())));
+  ASSERT_TRUE(IsOk(Put(kStoredRows, store.get())));
   EXPECT_EQ(Got({-1, 0, 5}, store.get()).size(), 2u);
   ASSERT_TRUE(IsOk(Erase({0, 100}, store.get())));
   ASSERT_TRUE(IsOk(store->Flush()));
@@ -188,7 +189,7 @@ TEST_P(ColdStoreContract, ScanSeesOneMomentAndStopsAtAnError) {
 
 TEST_P(ColdStoreContract, ACheckpointDoesNotChange) {
   StorePtr store = Opened(OptionsOf(3));
-  ASSERT_TRUE(IsOk(Put(kRows, store.get())));
+  ASSERT_TRUE(IsOk(Put(kStoredRows, store.get())));
   ASSERT_TRUE(IsOk(store->Checkpoint(Path("deep/in/first"))));
   ASSERT_TRUE(IsOk(Put({{-1, "new"}, {3, "new"}}, store.get())));
   ASSERT_TRUE(IsOk(Erase({kInt64Max}, store.get())));
@@ -197,7 +198,7 @@ TEST_P(ColdStoreContract, ACheckpointDoesNotChange) {
   store.reset();
   for (int repeat = 0; repeat < 2; ++repeat) {  // the first store does not spoil it for the second
     store = Opened(OptionsOf(3, "deep/in/first"));
-    EXPECT_EQ(Scanned(store.get()), kRows);
+    EXPECT_EQ(Scanned(store.get()), kStoredRows);
     ASSERT_TRUE(IsOk(Put({{0, "bad"}}, store.get())));
     ASSERT_TRUE(IsOk(store->Flush()));
     store.reset();
@@ -209,7 +210,7 @@ TEST_P(ColdStoreContract, ACheckpointDoesNotChange) {
 // Where it is, by several at once, and also where nothing may be written.
 TEST_P(ColdStoreContract, ACheckpointIsReadWithoutAChange) {
   StorePtr store = Opened(OptionsOf(3));
-  ASSERT_TRUE(IsOk(Put(kRows, store.get())));
+  ASSERT_TRUE(IsOk(Put(kStoredRows, store.get())));
   ASSERT_TRUE(IsOk(store->Checkpoint(Path("saved"))));
   store.reset();
   fs::remove_all(Path("store"));
@@ -228,8 +229,8 @@ TEST_P(ColdStoreContract, ACheckpointIsReadWithoutAChange) {
   options.is_read_only = true;
   {
     const StorePtr one = Opened(options), other = Opened(options);
-    EXPECT_EQ(Scanned(one.get()), kRows);
-    EXPECT_EQ(Got(KeysOf(kRows), other.get()), kRows);
+    EXPECT_EQ(Scanned(one.get()), kStoredRows);
+    EXPECT_EQ(Got(KeysOf(kStoredRows), other.get()), kStoredRows);
     EXPECT_EQ(Got({-12345}, other.get()), Rows());
   }
   EXPECT_EQ(bytes_of_files(), files);
@@ -250,7 +251,7 @@ TEST_P(ColdStoreContract, ACheckpointReplacesNothing) {
   // What a killed process left.
   fs::create_directories(Path("again.tmp/data"));
   WriteFile(Path("again.tmp/data/junk"), "junk");
-  ASSERT_TRUE(IsOk(Put(kRows, store.get())));
+  ASSERT_TRUE(IsOk(Put(kStoredRows, store.get())));
   EXPECT_TRUE(IsOk(store->Checkpoint(Path("again"))));
   EXPECT_FALSE(fs::exists(Path("again.tmp")));
   EXPECT_FALSE(fs::exists(Path("again/data/junk")));
@@ -260,7 +261,7 @@ TEST_P(ColdStoreContract, ACheckpointReplacesNothing) {
 
 TEST_P(ColdStoreContract, AStoreBeginsEmptyAndLeavesNothing) {
   StorePtr store = Opened(OptionsOf(3));
-  ASSERT_TRUE(IsOk(Put(kRows, store.get())));
+  ASSERT_TRUE(IsOk(Put(kStoredRows, store.get())));
   ASSERT_TRUE(IsOk(store->Flush()));
   store.reset();
   EXPECT_FALSE(fs::exists(Path("store/data")));
@@ -281,11 +282,11 @@ TEST_P(ColdStoreContract, FoldersOfOthersAreLeftAlone) {
   fs::remove(Path("store/thesis.tex"));
 
   const StorePtr store = Opened(OptionsOf(3));
-  ASSERT_TRUE(IsOk(Put(kRows, store.get())));
+  ASSERT_TRUE(IsOk(Put(kStoredRows, store.get())));
   EXPECT_TRUE(Fails(Open(OptionsOf(3), &other), StatusCode::kFailedPrecondition,
                     {Path("store").c_str(), "in use", "folder of its own"}));
   EXPECT_EQ(other, nullptr);
-  EXPECT_EQ(Scanned(store.get()), kRows);
+  EXPECT_EQ(Scanned(store.get()), kStoredRows);
 }
 
 TEST_P(ColdStoreContract, OtherCheckpointsAreRefused) {
@@ -348,7 +349,7 @@ TEST_P(ColdStoreContract, ManyThreads) {
 TEST_P(ColdStoreContract, Faults) {
   Faults faults;
   FaultyColdStore store(OptionsOf(3), Opened(OptionsOf(3)), &faults);
-  ASSERT_TRUE(IsOk(Put(kRows, &store)));
+  ASSERT_TRUE(IsOk(Put(kStoredRows, &store)));
   const char* path = store.path().c_str();
   const auto is_io_error = [&](const Status& status) {
     return Fails(status, StatusCode::kFailedPrecondition, {path, "Input/output error"});
@@ -366,7 +367,7 @@ TEST_P(ColdStoreContract, Faults) {
     faults.calls_until_error = 0;
     EXPECT_TRUE(is_io_error(call()));
   }
-  EXPECT_EQ(Scanned(&store), kRows);
+  EXPECT_EQ(Scanned(&store), kStoredRows);
   EXPECT_FALSE(fs::exists(Path("never")));
 
   faults.free_bytes = 8;

@@ -9,7 +9,7 @@
 namespace fused_embedding {
 namespace {
 
-constexpr int64_t kNumKeys = 3000;
+constexpr int64_t kNumDamagedKeys = 3000;
 
 class ColdTierDamage : public ColdStoreTest, public ::testing::WithParamInterface<const char*> {
  protected:
@@ -18,7 +18,7 @@ class ColdTierDamage : public ColdStoreTest, public ::testing::WithParamInterfac
   void SetUp() override {
     ColdStoreTest::SetUp();
     if (IsSkipped()) return;
-    for (int64_t key = 0; key < kNumKeys; ++key) keys_.push_back(key * 7919 - 5);
+    for (int64_t key = 0; key < kNumDamagedKeys; ++key) keys_.push_back(key * 7919 - 5);
     const auto table = MakeTiered("saved");
     const std::vector<Slot> slots = {{"sum", 8, 0.25}};
     ASSERT_TRUE(IsOk(table->EnsureSlots(AsSpan(slots))));
@@ -27,7 +27,7 @@ class ColdTierDamage : public ColdStoreTest, public ::testing::WithParamInterfac
     fs::create_directories(Path("good"));
     ASSERT_TRUE(IsOk(SaveTable(*table, Path("good/save"))));
     want_ = ContentsOf(*table);
-    ASSERT_EQ(want_.rows.size(), static_cast<size_t>(kNumKeys - 100));
+    ASSERT_EQ(want_.rows.size(), static_cast<size_t>(kNumDamagedKeys - 100));
     want_values_ = LookUp(table.get(), keys_, {{}, -1, false}).values;
   }
 
@@ -42,7 +42,7 @@ class ColdTierDamage : public ColdStoreTest, public ::testing::WithParamInterfac
 
   // Some keys, more often the further they are.
   void Train(int64_t step, EmbeddingTable* table) const {
-    for (int64_t begin = 0; begin < kNumKeys; begin += step * 500) {
+    for (int64_t begin = 0; begin < kNumDamagedKeys; begin += step * 500) {
       const Ints batch(keys_.begin() + begin, keys_.end());
       const Lookup lookup = LookUp(table, batch, {{}, step});
       ASSERT_TRUE(IsOk(lookup.status));

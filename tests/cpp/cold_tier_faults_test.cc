@@ -18,14 +18,14 @@ struct Operation {
 };
 
 Status ReadRows(EmbeddingTable* table) {
-  return LookUp(table, Range(0, 3500), {{}, -1, false}).status;
+  return LookUp(table, KeyRange(0, 3500), {{}, -1, false}).status;
 }
 Status Prefetch(EmbeddingTable* table) {
-  const Ints keys = Range(0, 3500);
+  const Ints keys = KeyRange(0, 3500);
   return table->Prefetch(SerialExec(), View(keys));
 }
 Status Metadata(EmbeddingTable* table) {
-  const Ints keys = Range(0, 3500);
+  const Ints keys = KeyRange(0, 3500);
   Ints frequencies(keys.size()), versions(keys.size());
   return table->Metadata(SerialExec(), View(keys), AsSpan(frequencies), AsSpan(versions));
 }
@@ -35,10 +35,10 @@ Status AddSlots(EmbeddingTable* table) {
 }
 Status Clear(EmbeddingTable* table) { return table->Clear(); }
 Status Upsert(EmbeddingTable* table) {
-  return UpsertFloats(table, Range(2000, 4000), std::vector<float>(2000 * 8, 7.0f));
+  return UpsertFloats(table, KeyRange(2000, 4000), std::vector<float>(2000 * 8, 7.0f));
 }
 Status Erase(EmbeddingTable* table) {
-  const Ints keys = Range(500, 2500);
+  const Ints keys = KeyRange(500, 2500);
   int64_t num_erased = 0;
   return table->Erase(SerialExec(), View(keys), &num_erased);
 }
@@ -59,7 +59,7 @@ class ColdTierFaults : public ::testing::Test {
     filled_ = ContentsOf(*filled);
     other_ = MakeTable(config_);
     for (int64_t key = 1000; key < 5000; key += 500) {
-      EXPECT_TRUE(IsOk(LookUp(other_.get(), Range(key, key + 500), {{}, key}).status));
+      EXPECT_TRUE(IsOk(LookUp(other_.get(), KeyRange(key, key + 500), {{}, key}).status));
     }
     EXPECT_TRUE(IsOk(AddSlots(other_.get())));
     EXPECT_TRUE(IsOk(SaveTable(*other_, other_path_)));
@@ -81,14 +81,14 @@ class ColdTierFaults : public ::testing::Test {
   // Rows of several steps, some of which the store has as they are; and some that it has no more.
   static void Fill(EmbeddingTable* table) {
     for (int64_t step = 1; step < 11; ++step) {
-      const Ints keys = Range(step * 300 - 300, step * 300 + 200);
+      const Ints keys = KeyRange(step * 300 - 300, step * 300 + 200);
       const Lookup lookup = LookUp(table, keys, {{}, step});
       ASSERT_TRUE(IsOk(lookup.status));
       ASSERT_TRUE(
           IsOk(table->ForEachRow(SerialExec(), View(keys), View(lookup.handles), AddToRows)));
       if (step == 8) ContentsOf(*table);
     }
-    ASSERT_EQ(EraseKeys(table, Range(700, 750)), 50);
+    ASSERT_EQ(EraseKeys(table, KeyRange(700, 750)), 50);
   }
 
   Status Restore(EmbeddingTable* table) const {

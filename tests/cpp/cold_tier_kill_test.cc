@@ -14,7 +14,7 @@
 namespace fused_embedding {
 namespace {
 
-constexpr int64_t kNumKeys = 6000, kHotKeys = 1000, kBatch = 400;
+constexpr int64_t kNumTierKeys = 6000, kHotKeys = 1000, kBatch = 400;
 constexpr int kThreads = 3, kRoundsOfASave = 2;
 constexpr char kSavePrefix[] = "save_";
 
@@ -39,14 +39,14 @@ Ints BatchOf(int64_t round, int64_t thread) {
   Random random(static_cast<uint64_t>(round * 100 + thread));
   std::set<int64_t> keys;
   while (static_cast<int64_t>(keys.size()) < kBatch) {
-    keys.insert(RandomInt(&random, 0, RandomBool(&random) ? kHotKeys : kNumKeys - 1));
+    keys.insert(RandomInt(&random, 0, RandomBool(&random) ? kHotKeys : kNumTierKeys - 1));
   }
   return {keys.begin(), keys.end()};
 }
 
 Ints KeysErasedIn(int64_t round) {
   Ints keys;
-  for (int64_t key = round % 16; key < kNumKeys; key += 16) keys.push_back(key);
+  for (int64_t key = round % 16; key < kNumTierKeys; key += 16) keys.push_back(key);
   return keys;
 }
 
@@ -251,7 +251,7 @@ class ColdTierKill : public ColdStoreTest {
     Restore(SavePath(Path(""), last_save_), tiered.table.get());
     ASSERT_TRUE(ContentsOf(*tiered.table) == ContentsOf(*model_)) << "save " << last_save_;
     Ints keys;
-    for (int64_t key = 0; key < kNumKeys; ++key) keys.push_back(key);
+    for (int64_t key = 0; key < kNumTierKeys; ++key) keys.push_back(key);
     const LookupArgs reads{{}, -1, false};
     const Lookup got = LookUp(tiered.table.get(), keys, reads);
     ASSERT_TRUE(IsOk(got.status));

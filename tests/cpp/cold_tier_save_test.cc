@@ -8,11 +8,12 @@
 namespace fused_embedding {
 namespace {
 
-constexpr int64_t kNumKeys = 2000;
+constexpr int64_t kNumSavedKeys = 2000;
 
 Ints RandomKeys(int64_t n, Random* random) {
   std::set<int64_t> keys;
-  while (static_cast<int64_t>(keys.size()) < n) keys.insert(RandomInt(random, 0, kNumKeys - 1));
+  while (static_cast<int64_t>(keys.size()) < n)
+    keys.insert(RandomInt(random, 0, kNumSavedKeys - 1));
   return {keys.begin(), keys.end()};
 }
 

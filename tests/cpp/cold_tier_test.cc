@@ -105,7 +105,7 @@ TEST(ColdTierTest, HasNoMoreInDramThanItMay) {
     const int64_t num_steps = dram / (40 << 10);
     int64_t most = 0;
     for (int64_t step = 0; step < num_steps; ++step) {
-      Train(table.get(), Range(step * 1000, step * 1000 + 1000));
+      Train(table.get(), KeyRange(step * 1000, step * 1000 + 1000));
       // The memory store's rows are on its disk, so to say.
       most = std::max(most, table->Statistics().memory_bytes - table->Statistics().cold_bytes);
     }
@@ -118,9 +118,9 @@ TEST(ColdTierTest, HasNoMoreInDramThanItMay) {
 TEST(ColdTierTest, EvaluationReadsWithoutAChange) {
   const TemporaryFolder folder;
   const auto table = MakeTable(TieredConfig(folder.path()));
-  Train(table.get(), Range(0, 5000));
+  Train(table.get(), KeyRange(0, 5000));
   const TableContents before = ContentsOf(*table);
-  const Ints keys = Range(-1000, 6000);
+  const Ints keys = KeyRange(-1000, 6000);
   const Lookup lookup = LookUp(table.get(), keys, {{}, -1, false});
   ASSERT_TRUE(IsOk(lookup.status));
   for (size_t i = 0; i < keys.size(); ++i) {
@@ -169,7 +169,7 @@ void TrainAtRandom(EmbeddingTable* table, int seed, std::vector<std::atomic<int6
 }
 
 void ReadWholeRows(EmbeddingTable* table) {
-  const Lookup lookup = LookUp(table, Range(0, kThreadKeys), {{}, -1, false});
+  const Lookup lookup = LookUp(table, KeyRange(0, kThreadKeys), {{}, -1, false});
   ASSERT_TRUE(IsOk(lookup.status));
   for (size_t i = 0; i < lookup.values.size(); ++i) {
     ASSERT_EQ(lookup.values[i], lookup.values[i / 8 * 8]) << "a row is torn";
@@ -210,7 +210,7 @@ TEST_F(FaultyTierTest, ManyThreadsWorkOnTheSameRows) {
     for (int i = 0; !is_done; ++i) {
       const std::vector<Slot> slots = {{"slot" + std::to_string(i % 3), 1, 0.0}};
       ASSERT_TRUE(IsOk(table->EnsureSlots(AsSpan(slots))));
-      ASSERT_EQ(EraseKeys(table.get(), Range(kThreadKeys, 2 * kThreadKeys)), 0);
+      ASSERT_EQ(EraseKeys(table.get(), KeyRange(kThreadKeys, 2 * kThreadKeys)), 0);
     }
   });
   for (std::thread& thread : trainers) thread.join();
@@ -229,7 +229,7 @@ TEST_F(FaultyTierTest, ALargeBatchWaitsForRoom) {
   std::thread watcher([&] {
     while (!is_done) most = std::max(most, table->Statistics().leaving);
   });
-  Train(table.get(), Range(0, 30000));
+  Train(table.get(), KeyRange(0, 30000));
   is_done = true;
   watcher.join();
   EXPECT_GT(most, 0);
@@ -242,7 +242,7 @@ TEST_F(FaultyTierTest, KeysThatAreErasedAndMadeAgain) {
   std::vector<std::thread> threads;
   for (int64_t worker = 0; worker < 3; ++worker) {
     threads.emplace_back([&, worker] {
-      const Ints keys = Range(worker * 300, worker * 300 + 300);
+      const Ints keys = KeyRange(worker * 300, worker * 300 + 300);
       for (int round = 0; round < 60; ++round) {
         Train(table.get(), keys);
         const Lookup lookup = LookUp(table.get(), keys, {{}, -1, false});
@@ -262,7 +262,7 @@ TEST_F(FaultyTierTest, KeysThatAreErasedAndMadeAgain) {
 TEST(ColdTierTest, ASaveWritesWhatTheStoreLacks) {
   const TemporaryFolder folder;
   const auto table = MakeTable(TieredConfig(folder.path()));
-  Train(table.get(), Range(0, 3000));
+  Train(table.get(), KeyRange(0, 3000));
   const TableContents contents = ContentsOf(*table);
   const int64_t num_written = table->Statistics().written_back;
   EXPECT_GE(num_written, 3000);
@@ -282,7 +282,7 @@ TEST_F(FaultyTierTest, NothingIsLostWhileTheDiskIsFull) {
   Status status;
   while (status.ok()) {
     ASSERT_LT(num_trained, 1000000) << "no error";
-    status = LookUp(table.get(), Range(num_trained, num_trained + 500)).status;
+    status = LookUp(table.get(), KeyRange(num_trained, num_trained + 500)).status;
     if (status.ok()) num_trained += 500;
   }
   EXPECT_TRUE(Fails(status, StatusCode::kResourceExhausted,
@@ -291,7 +291,7 @@ TEST_F(FaultyTierTest, NothingIsLostWhileTheDiskIsFull) {
   EXPECT_FALSE(LookUp(table.get(), {-1}).status.ok()) << "there is no room yet";
   EXPECT_FALSE(table->CopyCold([](const RowLayout&, Span<const char>) { return Status(); }).ok());
   faults_.free_bytes = -1;
-  Train(table.get(), Range(0, num_trained));
+  Train(table.get(), KeyRange(0, num_trained));
   const TableContents contents = ContentsOf(*table);
   EXPECT_EQ(contents.rows.size(), static_cast<size_t>(num_trained));
   for (const auto& [key, row] : contents.rows) ASSERT_EQ(HeaderOf(row).frequency, 2u) << key;
@@ -303,7 +303,7 @@ TEST_F(FaultyTierTest, AWriteThatBeganBeforeFailsNobodyElse) {
   faults_.in_flight = &in_flight;
   faults_.free_bytes = 0;
   int64_t num_keys = 0;
-  while (LookUp(table.get(), Range(num_keys, num_keys + 500)).status.ok()) num_keys += 500;
+  while (LookUp(table.get(), KeyRange(num_keys, num_keys + 500)).status.ok()) num_keys += 500;
   faults_.full_latency_us = 200'000;
   std::thread first([&] { LookUp(table.get(), {-1}); });
   while (in_flight.writes == 0) std::this_thread::yield();
@@ -317,32 +317,32 @@ TEST_F(FaultyTierTest, AWriteThatBeganBeforeFailsNobodyElse) {
 
 TEST_F(FaultyTierTest, WhatIsErasedStaysErasedUntilTheStoreKnows) {
   const auto table = MakeTable(config_);
-  Train(table.get(), Range(0, 3000));
+  Train(table.get(), KeyRange(0, 3000));
   ContentsOf(*table);  // all of them are in the store
-  EXPECT_EQ(EraseKeys(table.get(), Range(0, 1000)), 1000);
+  EXPECT_EQ(EraseKeys(table.get(), KeyRange(0, 1000)), 1000);
   // Broken and not one error, which a write in the background may have taken.
   faults_.is_broken = true;
   EXPECT_FALSE(table->CopyCold([](const RowLayout&, Span<const char>) { return Status(); }).ok());
   faults_.is_broken = false;
-  const Lookup lookup = LookUp(table.get(), Range(0, 1000), {{}, -1, false});
+  const Lookup lookup = LookUp(table.get(), KeyRange(0, 1000), {{}, -1, false});
   ASSERT_TRUE(IsOk(lookup.status));
   for (const float value : lookup.values) ASSERT_EQ(value, 0.5f);
-  EXPECT_EQ(EraseKeys(table.get(), Range(0, 1000)), 0);
+  EXPECT_EQ(EraseKeys(table.get(), KeyRange(0, 1000)), 0);
   EXPECT_EQ(ContentsOf(*table).rows.size(), 2000u);
 }
 
 TEST_F(FaultyTierTest, ReadsThatFailCanBeTriedAgain) {
   const auto table = MakeTable(config_);
-  Train(table.get(), Range(0, 5000));
+  Train(table.get(), KeyRange(0, 5000));
   const TableContents before = ContentsOf(*table);
   for (int i = 0; i < 3; ++i) {
     faults_.calls_until_error = 0;
-    const Status status = LookUp(table.get(), Range(0, 5000), {{}, -1, false}).status;
+    const Status status = LookUp(table.get(), KeyRange(0, 5000), {{}, -1, false}).status;
     EXPECT_TRUE(Fails(status, StatusCode::kFailedPrecondition,
                       {folder_.path().c_str(), "Input/output error"}));
     faults_.calls_until_error = -1;
   }
-  EXPECT_TRUE(IsOk(LookUp(table.get(), Range(0, 5000), {{}, -1, false}).status));
+  EXPECT_TRUE(IsOk(LookUp(table.get(), KeyRange(0, 5000), {{}, -1, false}).status));
   EXPECT_TRUE(ContentsOf(*table) == before);
 }
 
@@ -353,7 +353,7 @@ TEST_F(FaultyTierTest, AnyCallMayFail) {
     faults_.calls_until_error = -1;
     config_.storage.path = folder_.path() + "/" + std::to_string(number);
     const auto table = MakeTable(config_);
-    Train(table.get(), Range(0, 3000));
+    Train(table.get(), KeyRange(0, 3000));
     faults_.calls_until_error = number;
     const std::vector<Slot> slots = {{"slot", 8, 0.5}};
     const Status widened = table->EnsureSlots(AsSpan(slots));

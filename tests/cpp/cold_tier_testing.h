@@ -24,7 +24,7 @@ inline TableConfig TieredConfig(const std::string& folder, int64_t row_budget_by
   return config;
 }
 
-inline Ints Range(int64_t begin, int64_t end) {
+inline Ints KeyRange(int64_t begin, int64_t end) {
   Ints keys;
   for (int64_t key = begin; key < end; ++key) keys.push_back(key);
   return keys;

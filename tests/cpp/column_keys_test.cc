@@ -158,8 +158,9 @@ TEST(ColumnKeys, ValuesThatMeanNoneAreDropped) {
   EXPECT_EQ((Ints{rows[0], rows[1], rows[2]}), (Ints{0, 1, 2}));
 }
 
-Ints KeysOf(std::variant<Span<const int32_t>, Span<const int64_t>, Span<const float>, Texts> values,
-            const KeyRule& rule, int64_t width, int64_t vocabulary_size, Ints found) {
+Ints ColumnKeysOf(
+    std::variant<Span<const int32_t>, Span<const int64_t>, Span<const float>, Texts> values,
+    const KeyRule& rule, int64_t width, int64_t vocabulary_size, Ints found) {
   const std::vector<KeyColumn<Texts>> columns = {
       {values, rule, false, width, vocabulary_size, found.data()}};
   std::atomic<bool> has_none[1] = {};
@@ -173,36 +174,37 @@ TEST(ColumnKeys, OfAVocabulary) {
   const auto bucket = [](const char* text) {
     return static_cast<int64_t>(Fingerprint64(text) % 5);
   };
-  EXPECT_EQ(KeysOf(values, {KeyKind::kVocabulary, 5, -1}, 1, 10, {3, kNotFound, 0}),
+  EXPECT_EQ(ColumnKeysOf(values, {KeyKind::kVocabulary, 5, -1}, 1, 10, {3, kNotFound, 0}),
             (Ints{3, 10 + bucket("71"), 0}));
-  EXPECT_EQ(KeysOf(values, {KeyKind::kVocabulary, 0, 7}, 1, 10, {kNotFound, 2, kNotFound}),
+  EXPECT_EQ(ColumnKeysOf(values, {KeyKind::kVocabulary, 0, 7}, 1, 10, {kNotFound, 2, kNotFound}),
             (Ints{7, 2, 7}));
   const Strings strings = {"oak"};
-  EXPECT_EQ(KeysOf(Texts{strings.data(), 1}, {KeyKind::kVocabulary, 5, -1}, 1, 2, {kNotFound}),
-            Ints{2 + bucket("oak")});
+  EXPECT_EQ(
+      ColumnKeysOf(Texts{strings.data(), 1}, {KeyKind::kVocabulary, 5, -1}, 1, 2, {kNotFound}),
+      Ints{2 + bucket("oak")});
 }
 
 TEST(ColumnKeys, OfBuckets) {
   const std::vector<float> boundaries = {0, 2};
   const std::vector<float> values = {-1, 0, 1.5f, 2, 3, std::nanf("")};
   const KeyRule rule{KeyKind::kBucketized, 3, -1, AsSpan(boundaries)};
-  EXPECT_EQ(KeysOf(AsSpan(values), rule, 1, 0, Ints(6)), (Ints{0, 1, 1, 2, 2, 2}));
-  EXPECT_EQ(KeysOf(AsSpan(values), rule, 2, 0, Ints(6)), (Ints{0, 4, 1, 5, 2, 5}));
+  EXPECT_EQ(ColumnKeysOf(AsSpan(values), rule, 1, 0, Ints(6)), (Ints{0, 1, 1, 2, 2, 2}));
+  EXPECT_EQ(ColumnKeysOf(AsSpan(values), rule, 2, 0, Ints(6)), (Ints{0, 4, 1, 5, 2, 5}));
 }
 
 TEST(ColumnKeys, OfPartsOfACross) {
   const Strings strings = {"", "oak"};
   const Ints numbers = {-1, 5};
   const KeyRule rule{KeyKind::kCrossPart, 1, -1};
-  EXPECT_EQ(KeysOf(AsSpan(numbers), rule, 1, 0, Ints(2)), numbers);
+  EXPECT_EQ(ColumnKeysOf(AsSpan(numbers), rule, 1, 0, Ints(2)), numbers);
   EXPECT_EQ(
-      KeysOf(Texts{strings.data(), 2}, rule, 1, 0, Ints(2)),
+      ColumnKeysOf(Texts{strings.data(), 2}, rule, 1, 0, Ints(2)),
       (Ints{static_cast<int64_t>(Fingerprint64("")), static_cast<int64_t>(Fingerprint64("oak"))}));
 }
 
 // A part of a cross: the keys of each row.
-struct Rows {
-  explicit Rows(const std::vector<Ints>& keys_of_row) {
+struct KeyRows {
+  explicit KeyRows(const std::vector<Ints>& keys_of_row) {
     for (size_t r = 0; r < keys_of_row.size(); ++r) {
       for (const int64_t key : keys_of_row[r]) {
         keys.push_back(key);
@@ -217,7 +219,7 @@ struct Rows {
 
 // Values of stock TensorFlow: tf.sparse.cross_hashed of the same rows, 1000 buckets, hash_key 7.
 TEST(Cross, IsStocks) {
-  const Rows first({{1, 2}, {}, {3}, {4}}), second({{5, 6}, {7}, {8}, {}});
+  const KeyRows first({{1, 2}, {}, {3}, {4}}), second({{5, 6}, {7}, {8}, {}});
   const Cross cross({1000, 7}, {first.part(), second.part()});
   int64_t size = 0, width = 0;
   ASSERT_TRUE(IsOk(cross.Count(4, &size, &width)));
@@ -231,7 +233,7 @@ TEST(Cross, IsStocks) {
 
 TEST(Cross, RowsAreChecked) {
   int64_t size = 0, width = 0;
-  const Rows rows({{1}, {2}});
+  const KeyRows rows({{1}, {2}});
   EXPECT_FALSE(Cross({5, 1}, {rows.part(), rows.part()}).Count(1, &size, &width).ok());
   const Ints descending = {1, 0}, negative = {-1, 0};
   for (const Ints& bad : {descending, negative}) {

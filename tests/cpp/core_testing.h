@@ -94,6 +94,13 @@ class Array {
   std::unique_ptr<T[]> data_;
 };
 
+template <typename T>
+Array<double> AsDouble(const Array<T>& array) {
+  Array<double> wide(array.size());
+  for (int64_t i = 0; i < array.size(); ++i) wide[i] = static_cast<double>(Load(array[i]));
+  return wide;
+}
+
 inline Array<char> RandomBytes(Random* random, int64_t size) {
   Array<char> bytes(size);
   for (int64_t i = 0; i < size; ++i) bytes[i] = static_cast<char>((*random)());

@@ -293,7 +293,7 @@ class Target {
 
  private:
   void Train(EmbeddingTable* table, int64_t begin, int64_t end) {
-    const Ints keys = Range(begin, end);
+    const Ints keys = KeyRange(begin, end);
     table->AdvanceStep();
     const Lookup lookup = LookUp(table, keys);
     ASSERT_TRUE(IsOk(lookup.status));

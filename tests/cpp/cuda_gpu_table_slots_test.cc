@@ -10,14 +10,14 @@ using CudaGpuTableSlots = GpuTest;
 // Twelve of as many numbers as rows of `config` have are added: rows grow beyond 16 more bytes.
 const std::vector<Slot> kAdded = {{"moment", 3, 0.5}, {"scale", 1, 2.0}, {"wide", 8, -3.0}};
 
-GpuTableConfig Config() {
+GpuTableConfig SlotsConfig() {
   GpuTableConfig config = TestGpuConfig(GpuEviction::kLru, 8);
   config.max_bytes *= 2;
   return config;
 }
 
 std::unique_ptr<GpuTable> FilledTable(const GpuExec& gpu, const std::vector<int64_t>& keys) {
-  auto table = MakeGpuTable(gpu, Config());
+  auto table = MakeGpuTable(gpu, SlotsConfig());
   FindOrInsert(gpu, {table.get()}, {keys}, {{}, {}, 3});
   return table;
 }
@@ -78,7 +78,7 @@ TEST_F(CudaGpuTableSlots, LaterRowsHaveThem) {
 TEST_F(CudaGpuTableSlots, ThoseOfTheTableAreNotAddedAgain) {
   const auto table = FilledTable(gpu, Keys(0, 10));
   const int64_t num_changes = table->num_changes(), row_bytes = table->row_bytes();
-  ASSERT_TRUE(IsOk(table->EnsureSlots(gpu, AsSpan(Config().layout.slots))));
+  ASSERT_TRUE(IsOk(table->EnsureSlots(gpu, AsSpan(SlotsConfig().layout.slots))));
   EXPECT_EQ(table->num_changes(), num_changes);
   EXPECT_EQ(table->row_bytes(), row_bytes);
   const Slot other_width = {"accumulator", 1, 0.25};

@@ -8,15 +8,15 @@ namespace {
 
 using CudaGpuTableTraining = GpuTest;
 
-constexpr float kFirst = 0.75f, kNoPermission = -0.25f;
+constexpr float kFirst = 0.75f, kNotPermitted = -0.25f;
 
-GpuTableConfig Config(int64_t min_frequency) {
+GpuTableConfig TrainedConfig(int64_t min_frequency) {
   GpuTableConfig config;
   config.layout.dim = 2;
   config.initializer.a = kFirst;
   config.max_bytes = BytesOfBuckets(config.layout, 16);
   config.min_frequency = min_frequency;
-  config.no_permission_value = kNoPermission;
+  config.no_permission_value = kNotPermitted;
   config.max_count_bytes = BytesOfBuckets(config.layout, 4);
   return config;
 }
@@ -31,7 +31,7 @@ struct Use {
 using Uses = std::map<int64_t, Use>;
 
 // A table that counts keys, as maps.
-struct Model {
+struct TrainedModel {
   int64_t min_frequency;
   Uses rows, counts;
 
@@ -104,11 +104,11 @@ Status Train(const GpuExec& gpu, const std::vector<GpuTable*>& tables, const Key
 }
 
 // Tables that admit at other frequencies, and one that counts nothing.
-class Tables {
+class TrainedTables {
  public:
-  explicit Tables(const GpuExec& gpu) : gpu_(gpu) {
+  explicit TrainedTables(const GpuExec& gpu) : gpu_(gpu) {
     for (const int64_t min_frequency : {3, 0, 1, 5}) {
-      owners_.push_back(MakeGpuTable(gpu, Config(min_frequency)));
+      owners_.push_back(MakeGpuTable(gpu, TrainedConfig(min_frequency)));
       tables_.push_back(owners_.back().get());
       models_.push_back({min_frequency, {}, {}});
     }
@@ -118,7 +118,7 @@ class Tables {
     KeyLists lists;
     GpuUseLists uses;
     uses.step = step;
-    for (Model& model : models_) {
+    for (TrainedModel& model : models_) {
       lists.push_back(RandomKeys(random));
       for (const int64_t key : lists.back()) {
         uses.counts.push_back(static_cast<int32_t>(RandomInt(random, 0, 2)));
@@ -135,7 +135,7 @@ class Tables {
   void Erase(Random* random) {
     KeyLists lists;
     std::vector<bool> want;
-    for (Model& model : models_) {
+    for (TrainedModel& model : models_) {
       lists.push_back(RandomKeys(random));
       for (const int64_t key : lists.back()) {
         want.push_back(model.rows.erase(key) > 0);
@@ -194,7 +194,7 @@ class Tables {
         const bool has_row = models_[t].rows.count(lists[t][i]) > 0;
         const bool is_counted = !has_row && models_[t].min_frequency > 0;
         EXPECT_EQ(lookups[t].handles[i] >= 0, has_row) << "key " << lists[t][i];
-        EXPECT_EQ(lookups[t].values[i], ValueOf(is_counted ? kNoPermission : kFirst));
+        EXPECT_EQ(lookups[t].values[i], ValueOf(is_counted ? kNotPermitted : kFirst));
       }
     }
   }
@@ -209,7 +209,7 @@ class Tables {
   const GpuExec& gpu_;
   std::vector<std::unique_ptr<GpuTable>> owners_;
   std::vector<GpuTable*> tables_;
-  std::vector<Model> models_;
+  std::vector<TrainedModel> models_;
 };
 
 TEST_F(CudaGpuTableTraining, CountsAsMapsInAnyOrderOfThreads) {
@@ -217,7 +217,7 @@ TEST_F(CudaGpuTableTraining, CountsAsMapsInAnyOrderOfThreads) {
     Random random(1);
     for (int round = 0; round < NumCases(6); ++round) {
       SCOPED_TRACE(testing::Message() << "order " << seed << ", round " << round);
-      Tables tables(gpu);
+      TrainedTables tables(gpu);
       ShuffleOrder(seed);
       for (int64_t step = 0; step < 12; ++step) {
         tables.Train(step, &random);
@@ -231,7 +231,7 @@ TEST_F(CudaGpuTableTraining, CountsAsMapsInAnyOrderOfThreads) {
 }
 
 TEST_F(CudaGpuTableTraining, KeysThatAreNotUsedArePassedOver) {
-  const auto table = MakeGpuTable(gpu, Config(0));
+  const auto table = MakeGpuTable(gpu, TrainedConfig(0));
   FindOrInsert(gpu, {table.get()}, {{1, 2, 3}}, {{}, {}, 4});
   const DeviceKeys keys({table.get()}, {{1, 2, 5, 6}});
   const DeviceArray<bool> is_used(Array<bool>{true, false, false, true});
@@ -258,7 +258,7 @@ TEST_F(CudaGpuTableTraining, KeysThatAreNotUsedArePassedOver) {
 }
 
 TEST_F(CudaGpuTableTraining, SlotsKeepTheCounts) {
-  const auto table = MakeGpuTable(gpu, Config(2));
+  const auto table = MakeGpuTable(gpu, TrainedConfig(2));
   ASSERT_TRUE(IsOk(Train(gpu, {table.get()}, {{1, 2, 3}}, {{1, 2, 1}, {}, 4})));
   const Slot slot = {"accumulator", 2, 0.5};
   ASSERT_TRUE(IsOk(table->EnsureSlots(gpu, {&slot, 1})));
@@ -269,7 +269,8 @@ TEST_F(CudaGpuTableTraining, SlotsKeepTheCounts) {
 }
 
 TEST_F(CudaGpuTableTraining, TakesBatchesWithoutKeys) {
-  const auto plain = MakeGpuTable(gpu, Config(0)), counted = MakeGpuTable(gpu, Config(2));
+  const auto plain = MakeGpuTable(gpu, TrainedConfig(0)),
+             counted = MakeGpuTable(gpu, TrainedConfig(2));
   for (const KeyLists& lists : {KeyLists{{}, {}}, KeyLists{{1}, {}}, KeyLists{{}, {1, 2}}}) {
     ASSERT_TRUE(IsOk(Train(gpu, {plain.get(), counted.get()}, lists, {{}, {}, 3})));
     ASSERT_TRUE(IsOk(Train(gpu, {counted.get()}, {lists[1]}, {{}, {}, 4})));
@@ -280,7 +281,7 @@ TEST_F(CudaGpuTableTraining, TakesBatchesWithoutKeys) {
 }
 
 TEST_F(CudaGpuTableTraining, ForgetsTheOldestCountsWhereThereIsNoRoom) {
-  GpuTableConfig config = Config(3);
+  GpuTableConfig config = TrainedConfig(3);
   config.max_count_bytes = BytesOfBuckets(config.layout, 1);
   const auto table = MakeGpuTable(gpu, config);
   for (int64_t step = 0; step < 3; ++step) {
@@ -294,7 +295,7 @@ TEST_F(CudaGpuTableTraining, ForgetsTheOldestCountsWhereThereIsNoRoom) {
 }
 
 TEST_F(CudaGpuTableTraining, EvictedRowsAreOfTheTablesAlone) {
-  GpuTableConfig config = Config(2);
+  GpuTableConfig config = TrainedConfig(2);
   config.eviction = GpuEviction::kLru;
   config.max_bytes = BytesOfBuckets(config.layout, 1);
   const auto table = MakeGpuTable(gpu, config);
@@ -324,7 +325,7 @@ TEST_F(CudaGpuTableTraining, APlanThatFailsChangesNothing) {
   int64_t num_allocations = 0;
   for (bool has_failed = true; has_failed; ++num_allocations) {
     CountingGpu counting;
-    const auto table = MakeGpuTable(counting, Config(2));
+    const auto table = MakeGpuTable(counting, TrainedConfig(2));
     ASSERT_TRUE(IsOk(Train(counting, {table.get()}, {{1, 2, 3}}, {{1, 2, 1}, {}, 4})));
     const DeviceKeys keys({table.get()}, {{1, 2, 5}});
     const int64_t step = 5;
@@ -342,11 +343,11 @@ TEST_F(CudaGpuTableTraining, APlanThatFailsChangesNothing) {
 }
 
 TEST_F(CudaGpuTableTraining, RefusesWhatMakesNoSense) {
-  EXPECT_TRUE(IsInvalid(CheckGpuTableConfig(Config(-1)), {"min_frequency", "-1"}));
-  GpuTableConfig given = Config(2);
+  EXPECT_TRUE(IsInvalid(CheckGpuTableConfig(TrainedConfig(-1)), {"min_frequency", "-1"}));
+  GpuTableConfig given = TrainedConfig(2);
   given.eviction = GpuEviction::kGiven;
   EXPECT_TRUE(IsInvalid(CheckGpuTableConfig(given), {"min_frequency", "scores"}));
-  GpuTableConfig no_bytes = Config(2);
+  GpuTableConfig no_bytes = TrainedConfig(2);
   no_bytes.max_count_bytes = 0;
   std::unique_ptr<GpuTable> table;
   EXPECT_TRUE(IsInvalid(GpuTable::Create(gpu, no_bytes, &table), {"max_count_bytes = 0"}));

@@ -21,13 +21,6 @@ struct TableAfter {
   Array<double> values, slot;
 };
 
-template <typename T>
-Array<double> AsDouble(const Array<T>& array) {
-  Array<double> wide(array.size());
-  for (int64_t i = 0; i < array.size(); ++i) wide[i] = static_cast<double>(Load(array[i]));
-  return wide;
-}
-
 // Slot is T of an accumulator for each value, ComputeType<T> of one for each row.
 template <typename T, typename Slot>
 class SteppedGroup : public DeviceGroup<T> {

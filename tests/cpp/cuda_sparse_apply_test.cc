@@ -132,8 +132,8 @@ TYPED_TEST(CudaSparseApply, TakesRowsOfAnySize) {
 
 // Tables of different types and sizes, with repeats and without, two of them empty. Of one row of
 // `wide` there are more gradients than a tile has.
-struct Tables {
-  Tables()
+struct SparseTables {
+  SparseTables()
       : wide(300, 17, 1, WithMany(5, RandomIndices(400, 300, &random)), &random),
         shuffled(40, 4, 1, {39, 5, 9, 1}, &random),
         empty(0, 8, 1, {}, &random),
@@ -156,7 +156,7 @@ struct Tables {
 };
 
 struct DeviceTables {
-  explicit DeviceTables(const Tables& tables)
+  explicit DeviceTables(const SparseTables& tables)
       : wide(tables.wide),
         shuffled(tables.shuffled),
         empty(tables.empty),
@@ -210,7 +210,7 @@ void ExpectAdagrad(const Table<T>& before, const DeviceTable<T>& after) {
 class CudaSparseApplyTables : public GpuTest {};
 
 TEST_F(CudaSparseApplyTables, UpdatesAllTablesInAnyOrderOfThreads) {
-  const Tables tables;
+  const SparseTables tables;
   std::string bytes;
   for (const uint64_t order : OrderSeeds()) {
     ShuffleOrder(order);
@@ -227,7 +227,7 @@ TEST_F(CudaSparseApplyTables, UpdatesAllTablesInAnyOrderOfThreads) {
 }
 
 TEST_F(CudaSparseApplyTables, UpdatesAsTheCpu) {
-  Tables tables;
+  SparseTables tables;
   const DeviceTables device(tables);
   ASSERT_TRUE(IsOk(Apply(gpu, "adagrad", device.Updates(), {0.5, 0.25, 0.1})));
   const Numbers hyperparameters = {0.5, 0.25, 0.1};

@@ -16,7 +16,7 @@ using CudaTableGroup = GpuTest;
 using Row = std::vector<double>;
 
 constexpr int64_t kDim = 5, kMatrixRows = 7;
-constexpr double kLearningRate = 0.5;
+constexpr double kSgdRate = 0.5;
 
 double FirstNumber(int64_t key, int64_t d) {
   const int64_t row = (key % kMatrixRows + kMatrixRows) % kMatrixRows;
@@ -273,7 +273,7 @@ class Tables {
         const auto row = models_[t].rows.find(key);
         if (row == models_[t].rows.end()) continue;
         Row& value = row->second.value;
-        for (size_t d = 0; d < value.size(); ++d) value[d] -= kLearningRate * sum[d];
+        for (size_t d = 0; d < value.size(); ++d) value[d] -= kSgdRate * sum[d];
       }
     }
   }
@@ -292,7 +292,7 @@ class Tables {
                         "Own"});
       first += n;
     }
-    ASSERT_TRUE(IsOk(fused_embedding::Apply(gpu_, rule, {&kLearningRate, 1}, AsSpan(inputs))));
+    ASSERT_TRUE(IsOk(fused_embedding::Apply(gpu_, rule, {&kSgdRate, 1}, AsSpan(inputs))));
   }
 
   void ExpectContent() const {

@@ -18,8 +18,8 @@ namespace {
 
 // --- Threads ---
 
-constexpr int64_t kThreadKeys = 3000;
-constexpr int kRounds = 60;
+constexpr int64_t kStressKeys = 3000;
+constexpr int kStressRounds = 60;
 
 // Rows are whole: all their numbers were changed alike.
 void ExpectWhole(const float* value, int64_t dim) {
@@ -30,9 +30,9 @@ void ExpectWhole(const float* value, int64_t dim) {
 void Train(EmbeddingTable* table, int seed, std::vector<std::atomic<int64_t>>* counts) {
   Random random(seed);
   const int64_t dim = table->config().layout.dim;
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kStressRounds; ++round) {
     std::set<int64_t> distinct;
-    while (distinct.size() < 512) distinct.insert(RandomInt(&random, 0, kThreadKeys - 1));
+    while (distinct.size() < 512) distinct.insert(RandomInt(&random, 0, kStressKeys - 1));
     const Ints keys(distinct.begin(), distinct.end());
     LookupArgs args;
     for (const int64_t key : keys) {
@@ -53,16 +53,16 @@ TEST(EmbeddingTableStressTest, ThreadsLoseNoCountAndNoUpdate) {
   config.layout.dim = 12;
   config.initializer.a = 0.0;
   const auto table = MakeTable(config);
-  std::vector<std::atomic<int64_t>> counts(kThreadKeys);
+  std::vector<std::atomic<int64_t>> counts(kStressKeys);
   std::atomic<bool> is_over{false};
   // Beside the trainers: evaluation, saving, an expiry that finds nothing, a slot that comes.
   const auto look_on = [&] {
-    Ints keys(kThreadKeys);
+    Ints keys(kStressKeys);
     for (size_t i = 0; i < keys.size(); ++i) keys[i] = static_cast<int64_t>(i);
     const ThreadedExec exec(2);
     for (int round = 0; !is_over; ++round) {
       const Lookup lookup = LookUp(table.get(), keys, {{}, 0, false}, exec);
-      for (int64_t i = 0; i < kThreadKeys; ++i) ExpectWhole(lookup.values.data() + i * 12, 12);
+      for (int64_t i = 0; i < kStressKeys; ++i) ExpectWhole(lookup.values.data() + i * 12, 12);
       for (const auto& [key, row] : ContentsOf(*table).rows) {
         float value[12];
         std::memcpy(value, row.data() + sizeof(RowHeader), sizeof(value));
@@ -73,7 +73,7 @@ TEST(EmbeddingTableStressTest, ThreadsLoseNoCountAndNoUpdate) {
       EXPECT_EQ(num_expired, 0);
       const Slot slot{"slot" + std::to_string(round % 4), 3, 0.5};
       EXPECT_TRUE(IsOk(table->EnsureSlots({&slot, 1})));
-      EXPECT_LE(table->Statistics().size, kThreadKeys);
+      EXPECT_LE(table->Statistics().size, kStressKeys);
     }
   };
   std::vector<std::thread> trainers;
@@ -89,7 +89,7 @@ TEST(EmbeddingTableStressTest, ThreadsLoseNoCountAndNoUpdate) {
     std::memcpy(&value, row.data() + sizeof(RowHeader), sizeof(value));
     num_updates += value;
   }
-  EXPECT_EQ(num_updates, 8.0 * kRounds * 512);
+  EXPECT_EQ(num_updates, 8.0 * kStressRounds * 512);
 }
 
 // All shards of a batch are locked at once where a full table is an error.

@@ -62,7 +62,7 @@ struct Keys {
   bool operator==(const Keys& other) const { return keys == other.keys && rows == other.rows; }
 };
 
-Keys KeysOf(const Lists& lists, ListKind kind, const KeyRule& rule, size_t num_values) {
+Keys ExampleKeysOf(const Lists& lists, ListKind kind, const KeyRule& rule, size_t num_values) {
   Array<int64_t> keys(static_cast<int64_t>(num_values), -77);
   Array<int64_t> rows(static_cast<int64_t>(num_values), -77);
   WriteKeysOfLists(lists.view(), kind, rule, 3, keys.span().data, rows.span().data);
@@ -79,7 +79,7 @@ TEST(ExampleKeys, TheExampleOfTheirHeader) {
   const auto hash = [](const char* text) {
     return static_cast<int64_t>(Fingerprint64(text) % 1000);
   };
-  EXPECT_TRUE(KeysOf(lists, ListKind::kText, rule, 3) ==
+  EXPECT_TRUE(ExampleKeysOf(lists, ListKind::kText, rule, 3) ==
               (Keys{{hash("x"), hash("y"), hash("x")}, {3, 3, 5}}));
 }
 
@@ -103,7 +103,7 @@ TEST(ExampleKeys, OfTextsAreTheirFingerprints) {
       }
       lists.AddTexts(texts);
     }
-    ASSERT_TRUE(KeysOf(lists, ListKind::kText, rule, want.keys.size()) == want) << round;
+    ASSERT_TRUE(ExampleKeysOf(lists, ListKind::kText, rule, want.keys.size()) == want) << round;
   }
 }
 
@@ -128,7 +128,7 @@ TEST(ExampleKeys, OfIntegersAreThemselvesOrTheFingerprintsOfTheirTexts) {
       }
       lists.AddIntegers(values, RandomBool(&random));
     }
-    ASSERT_TRUE(KeysOf(lists, ListKind::kInteger, rule, want.keys.size()) == want) << round;
+    ASSERT_TRUE(ExampleKeysOf(lists, ListKind::kInteger, rule, want.keys.size()) == want) << round;
   }
 }
 

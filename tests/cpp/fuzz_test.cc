@@ -14,7 +14,7 @@
 namespace fused_embedding {
 namespace {
 
-constexpr int kRounds = 5000;
+constexpr int kFuzzRounds = 5000;
 
 // Threads now and then: to start them takes longer than all else here.
 const CpuExec& ExecOf(int round) {
@@ -126,7 +126,7 @@ TYPED_TEST_SUITE(FuzzTypes, ValueTypes);
 
 TYPED_TEST(FuzzTypes, PostLookupAndItsGradients) {
   Random random(53);
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kFuzzRounds; ++round) {
     const LookupCase in = AnyCase(&random);
     Matrix combined_grad = ZeroMatrix(static_cast<size_t>(in.num_rows), in.dim);
     for (std::vector<double>& row : combined_grad) {
@@ -139,7 +139,7 @@ TYPED_TEST(FuzzTypes, PostLookupAndItsGradients) {
 
 TYPED_TEST(FuzzTypes, PruneAndFill) {
   Random random(59);
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kFuzzRounds; ++round) {
     PruneAndFillInput<TypeParam> in;
     in.num_rows = RandomInt(&random, 0, 6);
     in.default_id = AnyInt64(&random);
@@ -198,7 +198,7 @@ TEST(Fuzz, PreLookupAndPartition) {
   Random random(61);
   constexpr PartitionStrategy kStrategies[] = {PartitionStrategy::kDiv, PartitionStrategy::kMod,
                                                PartitionStrategy::kModEv, PartitionStrategy::kHash};
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kFuzzRounds; ++round) {
     Array<int64_t> shard_rows(RandomInt(&random, 0, 4));
     for (int64_t p = 0; p < shard_rows.size(); ++p) shard_rows[p] = RandomIndex(&random, 6, 0.1);
     Array<int64_t> ids(RandomInt(&random, 0, 8));
@@ -250,7 +250,7 @@ TEST(Fuzz, PreLookupAndPartition) {
 
 TEST(Fuzz, Gather) {
   Random random(67);
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kFuzzRounds; ++round) {
     const int64_t num_rows = RandomInt(&random, 0, 5);
     const int64_t row_bytes = RandomInt(&random, 0, 70);
     Array<char> table(num_rows * row_bytes);
@@ -279,7 +279,7 @@ TEST(Fuzz, Gather) {
 
 TEST(Fuzz, Unique) {
   Random random(71);
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kFuzzRounds; ++round) {
     Array<int64_t> ids(RandomInt(&random, 0, 40));
     for (int64_t i = 0; i < ids.size(); ++i) ids[i] = RandomIndex(&random, 9, 0.5);
     Array<int32_t> idx(ids.size(), -7);

@@ -75,13 +75,13 @@ class Incremental : public CheckpointTest {
   }
 };
 
-struct Kind {
+struct SaveKind {
   const char* name;
   AdmissionKind admission;
   int64_t max_capacity;
   EvictionPolicy eviction;
 };
-class IncrementalModel : public Incremental, public ::testing::WithParamInterface<Kind> {
+class IncrementalModel : public Incremental, public ::testing::WithParamInterface<SaveKind> {
  protected:
   // Something that changes a table at random; true for a save.
   bool Step(Random* random, EmbeddingTable* table, SeriesOfTable* series) {
@@ -138,11 +138,11 @@ class IncrementalModel : public Incremental, public ::testing::WithParamInterfac
 
 INSTANTIATE_TEST_SUITE_P(
     Incremental, IncrementalModel,
-    ::testing::Values(Kind{"All", AdmissionKind::kAll, 0, EvictionPolicy::kNone},
-                      Kind{"Counter", AdmissionKind::kCounter, 0, EvictionPolicy::kNone},
-                      Kind{"Bloom", AdmissionKind::kBloom, 0, EvictionPolicy::kNone},
-                      Kind{"Lru", AdmissionKind::kAll, 40, EvictionPolicy::kLru},
-                      Kind{"CounterLfu", AdmissionKind::kCounter, 40, EvictionPolicy::kLfu}),
+    ::testing::Values(SaveKind{"All", AdmissionKind::kAll, 0, EvictionPolicy::kNone},
+                      SaveKind{"Counter", AdmissionKind::kCounter, 0, EvictionPolicy::kNone},
+                      SaveKind{"Bloom", AdmissionKind::kBloom, 0, EvictionPolicy::kNone},
+                      SaveKind{"Lru", AdmissionKind::kAll, 40, EvictionPolicy::kLru},
+                      SaveKind{"CounterLfu", AdmissionKind::kCounter, 40, EvictionPolicy::kLfu}),
     [](const auto& info) { return info.param.name; });
 
 TEST_P(IncrementalModel, SequencesOfChangesAndSaves) {

@@ -7,18 +7,9 @@ namespace fused_embedding {
 namespace {
 
 template <typename T>
-constexpr ValueType kValueType = ValueType::kFloat;
-template <>
-constexpr ValueType kValueType<double> = ValueType::kDouble;
-template <>
-constexpr ValueType kValueType<Half> = ValueType::kHalf;
-template <>
-constexpr ValueType kValueType<BFloat16> = ValueType::kBFloat16;
-
-template <typename T>
 RowLayout LayoutOf(int64_t dim) {
   RowLayout layout;
-  layout.value_type = kValueType<T>;
+  layout.value_type = kValueTypeOf<T>;
   layout.dim = dim;
   return layout;
 }
@@ -138,7 +129,7 @@ TYPED_TEST(Initializer, BitsNeverChange) {
       {12083806645899651457ULL, 12027887058893923915ULL, 8412350333811334462ULL},
       {5519161503572350745ULL, 11402817459722475669ULL, 16489848398329545122ULL},
       {16135340303554599675ULL, 2404866523410269899ULL, 10331171221802731343ULL}};
-  EXPECT_EQ(got, want[static_cast<size_t>(kValueType<TypeParam>)]);
+  EXPECT_EQ(got, want[static_cast<size_t>(kValueTypeOf<TypeParam>)]);
 }
 
 TYPED_TEST(Initializer, RowsDoNotDependOnTheBatch) {

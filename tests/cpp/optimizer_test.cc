@@ -2,6 +2,7 @@
 // written once more, value by value, in double.
 
 #include "tests/cpp/core_testing.h"
+#include "tests/cpp/simd_levels.h"
 #include "tf_ops/core/optimizer/apply.h"
 #include "tf_ops/core/optimizer/rules.h"
 #include "tf_ops/core/optimizer/update_rows.h"
@@ -17,7 +18,7 @@ RuleInfo Rule(const std::string& name) {
   return rule;
 }
 
-Span<const double> View(const Numbers& numbers) {
+Span<const double> SpanOf(const Numbers& numbers) {
   return {numbers.data(), static_cast<int64_t>(numbers.size())};
 }
 
@@ -27,7 +28,7 @@ struct Row {
   using C = ComputeType<T>;
 
   Row(const RuleInfo& rule, const Numbers& hyperparameters, int64_t dim) : values(dim) {
-    for (const Slot& slot : rule.Slots(dim, View(hyperparameters))) {
+    for (const Slot& slot : rule.Slots(dim, SpanOf(hyperparameters))) {
       slots.emplace_back(slot.width, static_cast<C>(slot.initial));
     }
   }
@@ -361,16 +362,6 @@ TYPED_TEST(RulesOf, FollowTheirFormulas) {
       << "a rule of rules.h has no case here";
 }
 
-// Runs `body` once for each instruction set that this CPU has, compiled for it.
-template <typename Body>
-void ForEachSimdLevel(const Body& body) {
-  body();
-#if defined(__x86_64__)
-  if (BestSimdLevel() >= SimdLevel::kAvx2) RunAvx2(body);
-  if (BestSimdLevel() >= SimdLevel::kAvx512) RunAvx512(body);
-#endif
-}
-
 template <typename RuleClass, typename T, size_t... kSlot>
 void ExpectTheSameAtEveryLevel(Random* random, const Numbers& h, std::index_sequence<kSlot...>) {
   const RuleInfo rule = Rule(RuleClass::kName);
@@ -474,7 +465,7 @@ TEST(FindRule, NamesTheRulesThatExist) {
 TEST(FindRule, GivesSlotsWithInitialValues) {
   const auto describe = [](const char* name, const Numbers& h) {
     std::ostringstream text;
-    for (const Slot& slot : Rule(name).Slots(6, View(h))) {
+    for (const Slot& slot : Rule(name).Slots(6, SpanOf(h))) {
       text << slot.name << ' ' << slot.width << ' ' << slot.initial << ';';
     }
     return text.str();

@@ -38,7 +38,7 @@ std::string Texts(const Strings& values) {
   for (const std::string& value : values) content += Delimited(1, value);
   return Delimited(1, content);
 }
-std::string Floats(const std::vector<float>& values, bool is_tagged = false) {
+std::string Reals(const std::vector<float>& values, bool is_tagged = false) {
   std::string content;
   for (const float value : values) {
     if (is_tagged) content += static_cast<char>(kFixed32Tag);
@@ -57,7 +57,7 @@ std::string Integers(const std::vector<int64_t>& values, bool is_tagged = false)
 std::string Entry(const std::string& name, const std::string& feature) {
   return Delimited(1, Delimited(1, name) + Delimited(2, feature));
 }
-std::string Example(const Strings& entries) {
+std::string ExampleOf(const Strings& entries) {
   std::string content;
   for (const std::string& entry : entries) content += entry;
   return Delimited(1, content);
@@ -172,16 +172,16 @@ Outcome Parse(const std::vector<ExampleFeature>& features, const Strings& texts)
   return Parse(SerialExec(), features, {examples.views(), {}, false});
 }
 
-const Strings kRows = {
-    Example({Entry("s", Texts({"x", "a text of more than 8 bytes", ""})),
-             Entry("f", Floats({0.5f, -1.5f})), Entry("i", Integers({-1, 300, 0}))}),
+const Strings kExamples = {
+    ExampleOf({Entry("s", Texts({"x", "a text of more than 8 bytes", ""})),
+               Entry("f", Reals({0.5f, -1.5f})), Entry("i", Integers({-1, 300, 0}))}),
     "",
-    Example({Entry("i", Integers({5, kInt64Min}, true)), Entry("f", Floats({2.f}, true)),
-             Entry("unused", Texts({""})), Entry("s", Texts({"y"}))}),
+    ExampleOf({Entry("i", Integers({5, kInt64Min}, true)), Entry("f", Reals({2.f}, true)),
+               Entry("unused", Texts({""})), Entry("s", Texts({"y"}))}),
 };
 
 TEST(ParseExample, Sparse) {
-  const Outcome outcome = Parse(Features(FeatureLayout::kSparse), kRows);
+  const Outcome outcome = Parse(Features(FeatureLayout::kSparse), kExamples);
   EXPECT_EQ(outcome.error, "");
   EXPECT_EQ(outcome.texts, (Strings{"x", "a text of more than 8 bytes", "", "y"}));
   EXPECT_EQ(outcome.floats, (std::vector<float>{0.5f, -1.5f, 2.f}));
@@ -192,18 +192,18 @@ TEST(ParseExample, Sparse) {
 }
 
 TEST(ParseExample, RaggedEndsAtSplits) {
-  const Outcome outcome = Parse(Features(FeatureLayout::kRagged), kRows);
+  const Outcome outcome = Parse(Features(FeatureLayout::kRagged), kExamples);
   EXPECT_EQ(outcome.splits, (std::vector<int64_t>{0, 3, 3, 4, 0, 2, 2, 3, 0, 3, 3, 5}));
 }
 
 TEST(ParseExample, PaddedHasTheWidthOfTheLongest) {
-  const Outcome outcome = Parse(Features(FeatureLayout::kPadded), kRows);
+  const Outcome outcome = Parse(Features(FeatureLayout::kPadded), kExamples);
   EXPECT_EQ(outcome.floats, (std::vector<float>{0.5f, -1.5f, 0.5f, 0.5f, 2.f, 0.5f}));
   EXPECT_EQ(outcome.integers, (std::vector<int64_t>{-1, 300, 0, 7, 7, 7, 5, kInt64Min, 7}));
 }
 
 TEST(ParseExample, FixedHasDefaults) {
-  const std::string row = Example({Entry("f", Floats({3.f, 4.f})), Entry("i", Integers({1, 2}))});
+  const std::string row = ExampleOf({Entry("f", Reals({3.f, 4.f})), Entry("i", Integers({1, 2}))});
   const Outcome outcome = Parse(Features(FeatureLayout::kFixed, 2), {"", row});
   EXPECT_EQ(outcome.error, "");
   EXPECT_EQ(outcome.texts, (Strings{"none", "none", "none", "none"}));
@@ -213,9 +213,9 @@ TEST(ParseExample, FixedHasDefaults) {
 
 TEST(ParseExample, ErrorsNameTheFirstBadExample) {
   const std::vector<ExampleFeature> features = Features(FeatureLayout::kSparse);
-  Strings rows(200, kRows[0]);
+  Strings rows(200, kExamples[0]);
   rows[150] = "\xff";
-  rows[100] = Example({Entry("s", Floats({1.f}))});
+  rows[100] = ExampleOf({Entry("s", Reals({1.f}))});
   EXPECT_EQ(Parse(features, rows).error,
             "Name: <unknown>, Key: s, Index: 100.  Data types don't match. Expected type: string, "
             "Actual type: float");
@@ -228,7 +228,8 @@ TEST(ParseExample, LengthsOfTwoGigabytesAreErrors) {
   for (const std::string& list :
        {Delimited(1, "\x0a" + big + "abc"), Delimited(2, "\x0a" + big + "abcd")}) {
     const std::string name = list[0] == '\x0a' ? "s" : "f";
-    const Outcome outcome = Parse(Features(FeatureLayout::kSparse), {Example({Entry(name, list)})});
+    const Outcome outcome =
+        Parse(Features(FeatureLayout::kSparse), {ExampleOf({Entry(name, list)})});
     EXPECT_NE(outcome.error.find("Can't parse serialized Example."), std::string::npos);
   }
 }
@@ -267,7 +268,7 @@ std::string RandomExample(Random* random) {
       value = static_cast<int64_t>((*random)() >> RandomInt(random, 0, 63));
     const std::string text(static_cast<size_t>(RandomInt(random, 0, 140)), 't');
     const Strings lists = {Texts(Strings(size, text)),
-                           Floats(std::vector<float>(size, 2.f), RandomBool(random)),
+                           Reals(std::vector<float>(size, 2.f), RandomBool(random)),
                            Integers(integers, RandomBool(random))};
     const int64_t kind = RandomInt(random, 0, 2);
     const bool is_right = RandomBool(random, 0.9);
@@ -275,7 +276,7 @@ std::string RandomExample(Random* random) {
     entries.push_back(Entry(names.substr(static_cast<size_t>(kind), 1),
                             lists[static_cast<size_t>(is_right ? kind : RandomInt(random, 0, 2))]));
   }
-  std::string bytes = Example(entries);
+  std::string bytes = ExampleOf(entries);
   for (int64_t n = RandomInt(random, 0, 2); n > 0 && !bytes.empty(); --n) {
     const auto at =
         static_cast<size_t>(RandomInt(random, 0, static_cast<int64_t>(bytes.size()) - 1));

@@ -15,9 +15,9 @@ constexpr LockMode kShared = LockMode::kShared;
 constexpr LockMode kAlone = LockMode::kAlone;
 
 // Asks for a lock, and writes `name` to a log once it is held, or `-name` once that was cancelled.
-class Log {
+class LockLog {
  public:
-  explicit Log(ServingLock* lock) : lock_(lock) {}
+  explicit LockLog(ServingLock* lock) : lock_(lock) {}
 
   ServingLock::Wait Make(const std::string& name, LockMode mode) {
     return std::make_shared<LockWait>(
@@ -38,7 +38,7 @@ class Log {
 
 TEST(ServingLock, IsSharedByRequests) {
   ServingLock lock;
-  Log log(&lock);
+  LockLog log(&lock);
   log.Ask("r1", kShared);
   log.Ask("r2", kShared);
   EXPECT_EQ(log.Ended(), "r1 r2 ");
@@ -61,7 +61,7 @@ TEST(ServingLock, IsSharedByRequests) {
 
 TEST(ServingLock, NobodyIsStarved) {
   ServingLock lock;
-  Log log(&lock);
+  LockLog log(&lock);
   log.Ask("r1", kShared);
   log.Ask("d1", kAlone);
   log.Ask("r2", kShared);  // after the delta that waits
@@ -83,7 +83,7 @@ TEST(ServingLock, NobodyIsStarved) {
 
 TEST(ServingLock, AWaitThatIsCancelledHoldsNobodyUp) {
   ServingLock lock;
-  Log log(&lock);
+  LockLog log(&lock);
   const ServingLock::Wait held = log.Ask("r1", kShared);
   const ServingLock::Wait delta = log.Ask("d1", kAlone);
   log.Ask("r2", kShared);
@@ -104,7 +104,7 @@ TEST(ServingLock, AWaitThatIsCancelledHoldsNobodyUp) {
 
 TEST(ServingLock, AWaitMayBeCancelledBeforeItBegins) {
   ServingLock lock;
-  Log log(&lock);
+  LockLog log(&lock);
   const ServingLock::Wait wait = log.Make("d", kAlone);
   lock.Cancel(wait);
   EXPECT_EQ(log.Ended(), "");
@@ -189,7 +189,7 @@ TEST(ServingLock, ThreadsReadOneState) {
 TEST(ServingLock, IsTornForAllOnceAChangeFailed) {
   ServingLock lock;
   EXPECT_FALSE(lock.is_torn());
-  Log log(&lock);
+  LockLog log(&lock);
   log.Ask("d", kAlone);
   lock.set_torn();
   lock.Release(kAlone);

@@ -121,13 +121,6 @@ void ApplyNaively(const Numbers& hyperparameters, const Table<T>& table, Array<d
 }
 
 template <typename T>
-Array<double> AsDouble(const Array<T>& array) {
-  Array<double> wide(array.size());
-  for (int64_t i = 0; i < array.size(); ++i) wide[i] = static_cast<double>(Load(array[i]));
-  return wide;
-}
-
-template <typename T>
 void ExpectClose(const Array<T>& got, const Array<double>& want) {
   for (int64_t i = 0; i < got.size(); ++i) {
     ASSERT_TRUE(IsClose(got[i], want[i], 16)) << "value " << i;

@@ -63,7 +63,7 @@ Status UseTier(const std::string& folder) {
   FE_RETURN_IF_ERROR(EmbeddingTable::Create(config, &table));
   const std::vector<Slot> slots = {{"sum", 8, 0.25}};
   FE_RETURN_IF_ERROR(table->EnsureSlots(AsSpan(slots)));
-  const Ints keys = Range(0, 1000);
+  const Ints keys = KeyRange(0, 1000);
   FE_RETURN_IF_ERROR(LookUp(table.get(), keys).status);
   const std::string path = folder + "/save";
   FE_RETURN_IF_ERROR(SaveTable(*table, path));

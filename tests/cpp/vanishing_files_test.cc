@@ -9,7 +9,7 @@
 namespace fused_embedding {
 namespace {
 
-constexpr int64_t kNumKeys = 12000;  // of a shard: more than one thread would take
+constexpr int64_t kNumShardKeys = 12000;  // of a shard: more than one thread would take
 const std::vector<Slot> kSlots = {{"sum", 8, 0.25}};
 
 // Calls `act` once a restore has dropped the rows of a table and loads new ones: only then is it
@@ -52,7 +52,7 @@ class VanishingFiles : public ColdStoreTest {
     EXPECT_TRUE(IsOk(table->EnsureSlots(AsSpan(kSlots))));
     Ints keys;
     const PartitionFilter filter = {PartitionStrategy::kHash, index, count};
-    for (const int64_t key : Range(0, kNumKeys * count)) {
+    for (const int64_t key : KeyRange(0, kNumShardKeys * count)) {
       if (filter.Keeps(key)) keys.push_back(key);
     }
     Train(table.get(), keys);
@@ -63,7 +63,7 @@ class VanishingFiles : public ColdStoreTest {
   std::unique_ptr<EmbeddingTable> MakeTarget(bool is_tiered = false) {
     auto table = Make("target", is_tiered);
     EXPECT_TRUE(IsOk(table->EnsureSlots({kSlots.data(), 1})));
-    Train(table.get(), Range(-100, 0));
+    Train(table.get(), KeyRange(-100, 0));
     return table;
   }
   void RemoveSave() const {

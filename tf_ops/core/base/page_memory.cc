@@ -14,8 +14,6 @@ namespace {
 constexpr int64_t kCacheLine = 64;
 constexpr int kCollapse = 25;  // MADV_COLLAPSE of Linux 6.1; older headers lack it
 
-int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
-
 bool IsMapped(int64_t bytes) { return bytes >= PageMemory::kHugePage; }
 
 // Huge pages lie at multiples of their size: maps one more, and gives back what sticks out.

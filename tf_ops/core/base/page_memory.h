@@ -8,6 +8,9 @@
 
 namespace fused_embedding {
 
+// The next multiple of `unit`.
+constexpr int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
+
 // Owns zeroed memory, aligned to a cache line. Blocks from 2 MiB on come from the system untouched,
 // and lie on huge pages: a random access then seldom waits for a page table as well, which doubles
 // the rate of finds.

@@ -18,7 +18,7 @@ namespace fused_embedding {
 namespace {
 
 // Rows in flight: 8 to 32 were equal within noise.
-constexpr int64_t kPrefetchDistance = 16;
+constexpr int64_t kRowsAhead = 16;
 // From so many rows on, the distinct ones of a table are worth all threads.
 constexpr int64_t kManyRows = 32768;
 constexpr int64_t kRowNs = 5;
@@ -46,9 +46,9 @@ FE_INLINE void UpdateEachRow(const Rule& rule, const RowRange& range,
     PrefetchRow(update.values + rows[i] * row_bytes, row_bytes);
     (PrefetchRow(update.slots[kSlot] + rows[i] * row_bytes, row_bytes), ...);
   };
-  for (int64_t i = 0; i < kPrefetchDistance; ++i) prefetch(range.begin + i);
+  for (int64_t i = 0; i < kRowsAhead; ++i) prefetch(range.begin + i);
   for (int64_t i = range.begin; i < range.end; ++i) {
-    prefetch(i + kPrefetchDistance);
+    prefetch(i + kRowsAhead);
     // Stock keeps the slots of a 16-bit variable in 16 bits, too.
     UpdateRow<kVectorBytes>(rule, reinterpret_cast<T*>(update.values + rows[i] * row_bytes),
                             reinterpret_cast<const T*>(grads + i * row_bytes), dim,
@@ -116,7 +116,7 @@ void UpdateRangeOfType(const SparseApplyInput& in, const RowRange& range) {
   UpdateRangeOfRule<T>(in.rule.index)(in.hyperparameters.data, range);
 }
 
-void UpdateRows(const SparseApplyInput& in, const RowRange& range) {
+void UpdateTableRows(const SparseApplyInput& in, const RowRange& range) {
   switch (range.update->type) {
     case ValueType::kFloat:
       return UpdateRangeOfType<float>(in, range);
@@ -270,7 +270,7 @@ void RunSparseApply(const CpuExec& exec, const SparseApplyInput& in, SparseApply
     while (begin < end) {
       const auto table = static_cast<size_t>(next - splits.begin() - 1);
       const int64_t first = splits[table], stop = std::min(end, *next);
-      UpdateRows(in, {&in.updates[table], &plan->tables[table], begin - first, stop - first});
+      UpdateTableRows(in, {&in.updates[table], &plan->tables[table], begin - first, stop - first});
       begin = stop;
       ++next;
     }

@@ -12,7 +12,7 @@ namespace fused_embedding {
 namespace {
 
 // Of rows, whose header alone may be in the cache, and of gradients. 8 and 16 were equal.
-constexpr int64_t kPrefetchDistance = 8;
+constexpr int64_t kBatchRowsAhead = 8;
 
 // One loop for every dim: loops for the usual ones, compiled with their number of values, were no
 // faster (dim 16 to 64, Adagrad and Adam; the time goes to memory).
@@ -29,9 +29,9 @@ FE_INLINE void UpdateEachRow(const Rule& rule, const RowsUpdate& update,
     PrefetchRow(batch.rows[i], update.row_bytes);
     PrefetchRow(grads + batch.positions[i] * dim, dim * static_cast<int64_t>(sizeof(T)));
   };
-  for (int64_t i = 0; i < kPrefetchDistance; ++i) prefetch(i);
+  for (int64_t i = 0; i < kBatchRowsAhead; ++i) prefetch(i);
   for (int64_t i = 0; i < batch.n; ++i) {
-    prefetch(i + kPrefetchDistance);
+    prefetch(i + kBatchRowsAhead);
     char* row = batch.rows[i];
     if (row == nullptr) continue;
     UpdateRow<kVectorBytes>(rule, reinterpret_cast<T*>(row + update.value_offset),

@@ -34,12 +34,12 @@ struct CheckpointList {
 
 namespace {
 
-constexpr char kLockName[] = "fe_cold_store";
+constexpr char kStoreLockName[] = "fe_cold_store";
 constexpr char kListName[] = "fe_cold_checkpoint";
-constexpr char kMagic[] = "fused_embedding cold checkpoint";
+constexpr char kListMagic[] = "fused_embedding cold checkpoint";
 // Counts up with every change that older readers would misunderstand. Any version ends with kEnd
 // and the CRC32C of what is before it.
-constexpr int kFormatVersion = 1;
+constexpr int kListVersion = 1;
 constexpr char kEnd[] = "crc32c ";
 constexpr int64_t kEndBytes = sizeof(kEnd) - 1 + 8 + 1;
 // At the end of an immutable file, of which there is a checksum: where RocksDB says what is in it,
@@ -115,11 +115,12 @@ Status ReadList(const std::string& checkpoint, CheckpointList* list) {
   std::istringstream lines(text.substr(0, static_cast<size_t>(size)));
   std::string line, word;
   std::getline(lines, line);
-  if (line.rfind(kMagic, 0) != 0) return Damaged(checkpoint, path + " does not begin as it should");
-  std::istringstream(line.substr(sizeof(kMagic) - 1)) >> list->version;
-  if (list->version != kFormatVersion) {
+  if (line.rfind(kListMagic, 0) != 0)
+    return Damaged(checkpoint, path + " does not begin as it should");
+  std::istringstream(line.substr(sizeof(kListMagic) - 1)) >> list->version;
+  if (list->version != kListVersion) {
     return MakeStatus(StatusCode::kUnimplemented, "checkpoint ", checkpoint, " has format version ",
-                      list->version, ", and this fused_embedding reads version ", kFormatVersion,
+                      list->version, ", and this fused_embedding reads version ", kListVersion,
                       "; install the one that wrote it, or a newer one");
   }
   lines >> word >> list->kind >> word >> list->value_bytes;
@@ -149,13 +150,13 @@ Status StoreFolder::Open(const ColdStoreOptions& options) {
   path_ = options.is_read_only ? options.checkpoint : options.path;  // of data_path()
   if (options.is_read_only) return CheckCheckpoint(path_);
   FE_RETURN_IF_ERROR(MakeFolders(path_));
-  FE_RETURN_IF_ERROR(lock_.Take(path_, kLockName));
+  FE_RETURN_IF_ERROR(lock_.Take(path_, kStoreLockName));
   FE_RETURN_IF_ERROR(RemoveTree(data_path()));
   return options.checkpoint.empty() ? Status() : TakeCheckpoint(options.checkpoint);
 }
 
 bool StoreFolder::HasDirectIo() const {
-  const std::string probe = path_ + "/" + kLockName;
+  const std::string probe = path_ + "/" + kStoreLockName;
   return File(probe, O_RDONLY | O_DIRECT).get() >= 0;
 }
 
@@ -218,7 +219,7 @@ Status StoreFolder::ListFiles(const std::string& folder, std::string* list) cons
   std::vector<std::string> names;
   FE_RETURN_IF_ERROR(NamesIn(folder, &names));
   std::ostringstream text(std::ios_base::out);
-  text << kMagic << ' ' << kFormatVersion << "\nkind " << files_.kind << "\nvalue_bytes "
+  text << kListMagic << ' ' << kListVersion << "\nkind " << files_.kind << "\nvalue_bytes "
        << value_bytes_ << '\n';
   for (const std::string& name : names) {
     const std::string path = folder + "/" + name;

@@ -9,7 +9,7 @@
 namespace fused_embedding {
 namespace {
 
-constexpr char kLockName[] = "fe_table";
+constexpr char kTableLockName[] = "fe_table";
 
 // Not isalnum, which asks the locale.
 bool StandsForItself(char c) {
@@ -80,7 +80,7 @@ Status TableFolder::Make(const std::string& root, const std::string& name,
                          std::unique_ptr<TableFolder>* folder) {
   std::unique_ptr<TableFolder> made(new TableFolder(FolderOfName(root, name)));
   FE_RETURN_IF_ERROR(MakeFolders(made->path_));
-  FE_RETURN_IF_ERROR(made->lock_.Take(made->path_, kLockName));
+  FE_RETURN_IF_ERROR(made->lock_.Take(made->path_, kTableLockName));
   FE_RETURN_IF_ERROR(made->Empty());
   *folder = std::move(made);
   return Status();
@@ -90,7 +90,7 @@ Status TableFolder::Empty() const {
   std::vector<std::string> names;
   FE_RETURN_IF_ERROR(NamesIn(path_, &names));
   for (const std::string& name : names) {
-    if (name != kLockName) FE_RETURN_IF_ERROR(RemoveTree(path_ + "/" + name));
+    if (name != kTableLockName) FE_RETURN_IF_ERROR(RemoveTree(path_ + "/" + name));
   }
   return Status();
 }

@@ -12,8 +12,6 @@ constexpr int64_t kMinChunkBytes = int64_t{16} << 20;
 // What a small table uses is counted in small pages.
 constexpr int64_t kSmallBytes = PageMemory::kHugePage;
 
-int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
-
 int64_t WholeHugePages(int64_t bytes) {
   return bytes / PageMemory::kHugePage * PageMemory::kHugePage;
 }

@@ -34,8 +34,8 @@ __global__ void CountUpKernel(int32_t* numbers, int64_t size) {
 }
 
 // A binary search for each key: keys that occur often, or never, cost no more than others.
-__global__ void SplitKernel(const uint32_t* __restrict__ sorted_keys, int64_t num_items,
-                            int32_t* __restrict__ splits, int64_t num_splits) {
+__global__ void SplitByKeyKernel(const uint32_t* __restrict__ sorted_keys, int64_t num_items,
+                                 int32_t* __restrict__ splits, int64_t num_splits) {
   for (int64_t key = ThreadOfGrid(); key < num_splits; key += NumThreadsOfGrid()) {
     int64_t low = 0, high = num_items;
     while (low < high) {
@@ -89,8 +89,8 @@ Status SortByKey(const GpuExec& exec, Span<const uint32_t> keys, int64_t num_key
 }
 
 Status SplitByKey(const GpuExec& exec, Span<const uint32_t> sorted_keys, Span<int32_t> splits) {
-  return Launch(exec, splits.size, SplitKernel, sorted_keys.data, sorted_keys.size, splits.data,
-                splits.size);
+  return Launch(exec, splits.size, SplitByKeyKernel, sorted_keys.data, sorted_keys.size,
+                splits.data, splits.size);
 }
 
 }  // namespace fused_embedding

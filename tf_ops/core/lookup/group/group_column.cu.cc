@@ -50,8 +50,8 @@ __global__ void CountPairsKernel(const GpuColumn<T>* __restrict__ columns, int64
 }
 
 template <typename T>
-__global__ void RowKeysKernel(const GpuColumn<T>* __restrict__ columns, int64_t num_columns,
-                              uint32_t* __restrict__ keys) {
+__global__ void RowKeysOfColumnsKernel(const GpuColumn<T>* __restrict__ columns,
+                                       int64_t num_columns, uint32_t* __restrict__ keys) {
   const GpuColumn<T>& of_block = ItemOfBlock(columns, num_columns, &GpuColumn<T>::pair_blocks);
   of_block.ForEachPair([&](int64_t i) {
     const int64_t row = of_block.column.row_ids[i];
@@ -156,7 +156,7 @@ Status GroupColumnsByRow(const GpuExec& exec, const LaidOutColumns<T>& laid_out,
                          GpuPairGroups* groups) {
   DeviceBuffer<uint32_t> keys;
   FE_RETURN_IF_ERROR(keys.Allocate(exec, laid_out.num_pairs));
-  FE_RETURN_IF_ERROR(LaunchBlocks(exec, laid_out.num_pair_blocks, RowKeysKernel<T>,
+  FE_RETURN_IF_ERROR(LaunchBlocks(exec, laid_out.num_pair_blocks, RowKeysOfColumnsKernel<T>,
                                   device_columns.data(), device_columns.size(), keys.data()));
   return GroupByKey(exec, keys.span(), laid_out.num_rows, are_sorted, groups);
 }

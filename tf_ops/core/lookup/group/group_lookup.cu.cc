@@ -8,7 +8,7 @@ namespace fused_embedding {
 namespace {
 
 // Rows that a group of lanes copies: they are in flight at once.
-constexpr int kRowsPerGroup = 4;
+constexpr int kCopiedRowsPerGroup = 4;
 
 // A column, and what its kernels have to know of it.
 template <typename T>
@@ -56,20 +56,20 @@ template <int kWidth, typename T>
 __device__ void CopyRows(const ColumnRun<T>& run) {
   const GroupColumn<T>& column = run.column;
   const Lanes lanes(run.num_lanes);
-  const int64_t first = lanes.GroupOf(run.copy_blocks) * kRowsPerGroup;
-  const T* rows[kRowsPerGroup];
+  const int64_t first = lanes.GroupOf(run.copy_blocks) * kCopiedRowsPerGroup;
+  const T* rows[kCopiedRowsPerGroup];
 #pragma unroll
-  for (int i = 0; i < kRowsPerGroup; ++i) {
+  for (int i = 0; i < kCopiedRowsPerGroup; ++i) {
     rows[i] = first + i < column.num_rows ? column.row(first + i) : nullptr;
   }
   for (int64_t offset = lanes.lane * kWidth; offset < column.dim; offset += lanes.size * kWidth) {
-    RowVector<T, kWidth> vectors[kRowsPerGroup];
+    RowVector<T, kWidth> vectors[kCopiedRowsPerGroup];
 #pragma unroll
-    for (int i = 0; i < kRowsPerGroup; ++i) {
+    for (int i = 0; i < kCopiedRowsPerGroup; ++i) {
       if (rows[i]) vectors[i] = RowVector<T, kWidth>::LoadFrom(rows[i] + offset);
     }
 #pragma unroll
-    for (int i = 0; i < kRowsPerGroup; ++i) {
+    for (int i = 0; i < kCopiedRowsPerGroup; ++i) {
       if (rows[i]) vectors[i].CopyTo(run.out.data + (first + i) * run.out.stride + offset);
     }
   }
@@ -200,7 +200,7 @@ Status RunGroupLookup(const GpuExec& exec, Span<const GroupColumn<T>> columns,
     run.num_lanes = NumLanes<T>(column.dim, run.is_full_width);
     const int64_t groups_per_block = kBlockSize / run.num_lanes;
     run.copy_blocks = TakeBlocks(run.is_copy ? column.num_rows : 0,
-                                 groups_per_block * kRowsPerGroup, &num_copy_blocks);
+                                 groups_per_block * kCopiedRowsPerGroup, &num_copy_blocks);
     run.combine_blocks =
         TakeBlocks(run.is_copy ? 0 : column.num_rows, groups_per_block, &num_combine_blocks);
     run.clip_blocks = TakeBlocks(column.max_norm < 0 ? 0 : column.num_pairs(), groups_per_block,

@@ -13,7 +13,7 @@ namespace fused_embedding {
 namespace {
 
 // Gradients in flight, as in gather.cc.
-constexpr int64_t kPrefetchDistance = 24;
+constexpr int64_t kGradientsAhead = 24;
 // Pairs of a part of a sum: enough work to be worth another thread.
 constexpr int64_t kPartPairs = 2048;
 // Below this many pairs a table is planned by one thread, beside other tables.
@@ -21,7 +21,7 @@ constexpr int64_t kManyPairs = 32768;
 constexpr int64_t kPairNs = 10;
 
 // What is known of each table before its pairs are.
-struct TableColumns {
+struct ColumnsOfTable {
   std::vector<int64_t> columns;
   int64_t max_pairs = 0;
 };
@@ -39,7 +39,7 @@ Status NumberPositions(Span<const int64_t> positions, int64_t num_rows, Span<int
 
 template <typename T>
 Status PlanTable(const CpuExec& exec, const GroupGradInput<T>& in,
-                 const std::vector<PairOrder>& orders, const TableColumns& table,
+                 const std::vector<PairOrder>& orders, const ColumnsOfTable& table,
                  TableGradPlan<T>* plan) {
   Buffer<int64_t> ids;
   FE_RETURN_IF_ERROR(ids.Allocate(table.max_pairs));
@@ -72,11 +72,11 @@ Status PlanTable(const CpuExec& exec, const GroupGradInput<T>& in,
 }
 
 template <typename T>
-Status FindTableColumns(const GroupGradInput<T>& in, const std::vector<PairOrder>& orders,
-                        std::vector<TableColumns>* tables) {
+Status FindColumnsOfTables(const GroupGradInput<T>& in, const std::vector<PairOrder>& orders,
+                           std::vector<ColumnsOfTable>* tables) {
   tables->resize(static_cast<size_t>(in.num_tables));
   for (int64_t c = 0; c < in.columns.size; ++c) {
-    TableColumns& table = (*tables)[static_cast<size_t>(in.table_of_column[c])];
+    ColumnsOfTable& table = (*tables)[static_cast<size_t>(in.table_of_column[c])];
     table.columns.push_back(c);
     const int64_t max_pairs =
         ColumnPairs<T>::MaxPairs(in.columns[c], orders[static_cast<size_t>(c)]);
@@ -84,7 +84,7 @@ Status FindTableColumns(const GroupGradInput<T>& in, const std::vector<PairOrder
       return ResourceExhausted("too many ids; use a smaller batch");
     }
   }
-  for (const TableColumns& table : *tables) FE_RETURN_IF_ERROR(CheckNumPairs(table.max_pairs));
+  for (const ColumnsOfTable& table : *tables) FE_RETURN_IF_ERROR(CheckNumPairs(table.max_pairs));
   return Status();
 }
 
@@ -123,8 +123,8 @@ class TableGradient {
       constexpr int64_t kWidth = decltype(width_constant)::value;
       for (int64_t k = 0; k < plan_.num_pairs; ++k) {
         // Gradients of columns side by side are far apart: the hardware does not see it coming.
-        if (k + kPrefetchDistance < plan_.num_pairs) {
-          const T* ahead = plan_.pairs.span()[k + kPrefetchDistance].row;
+        if (k + kGradientsAhead < plan_.num_pairs) {
+          const T* ahead = plan_.pairs.span()[k + kGradientsAhead].row;
           if (ahead) PrefetchRow(ahead + offset, width * static_cast<int64_t>(sizeof(T)));
         }
         const ScaledRow<T>& pair = plan_.pairs.span()[k];
@@ -291,11 +291,11 @@ Status PlanGroupLookupGrad(const CpuExec& exec, const GroupGradInput<T>& in,
                            GroupGradPlan<T>* plan) {
   std::vector<PairOrder> orders;
   FE_RETURN_IF_ERROR(CheckColumns(exec, in.columns, &orders));
-  std::vector<TableColumns> tables;
-  FE_RETURN_IF_ERROR(FindTableColumns(in, orders, &tables));
+  std::vector<ColumnsOfTable> tables;
+  FE_RETURN_IF_ERROR(FindColumnsOfTables(in, orders, &tables));
   plan->tables.resize(tables.size());
   std::vector<int64_t> sizes;
-  for (const TableColumns& table : tables) sizes.push_back(table.max_pairs);
+  for (const ColumnsOfTable& table : tables) sizes.push_back(table.max_pairs);
   FE_RETURN_IF_ERROR(
       RunTasks(exec, AsSpan(sizes), kManyPairs, kPairNs, [&](const CpuExec& table_exec, int64_t t) {
         const size_t table = static_cast<size_t>(t);

@@ -29,7 +29,7 @@ struct GradColumn : GpuColumn<T> {
 
 // What is known of each pair. Positions that turn out to be none are not used.
 template <typename T>
-struct Positions {
+struct PairPositions {
   int64_t* ids;
   bool* is_used;
   ScaledRow<T>* pairs;
@@ -70,7 +70,7 @@ __global__ void RowScalesKernel(const GradColumn<T>* __restrict__ columns, int64
 template <typename T>
 __global__ void CollectPairsKernel(const GradColumn<T>* __restrict__ columns, int64_t num_columns,
                                    const ComputeType<T>* __restrict__ row_scale,
-                                   Positions<T> positions) {
+                                   PairPositions<T> positions) {
   const GradColumn<T>& of_block = ItemOfBlock(columns, num_columns, &GpuColumn<T>::pair_blocks);
   const GroupColumn<T>& column = of_block.column;
   of_block.ForEachPair([&](int64_t k) {
@@ -85,7 +85,8 @@ __global__ void CollectPairsKernel(const GradColumn<T>* __restrict__ columns, in
 
 template <typename T>
 __global__ void CollectFilledKernel(const GradColumn<T>* __restrict__ columns, int64_t num_columns,
-                                    const int32_t* __restrict__ counts, Positions<T> positions) {
+                                    const int32_t* __restrict__ counts,
+                                    PairPositions<T> positions) {
   const GradColumn<T>& of_block = ItemOfBlock(columns, num_columns, &GpuColumn<T>::row_blocks);
   const GroupColumn<T>& column = of_block.column;
   // As Exists: this runs before a check can tell of an id that the table does not have.
@@ -130,7 +131,7 @@ struct Numbering {
 };
 
 template <typename T>
-__global__ void NumberPositionsKernel(Positions<T> positions,
+__global__ void NumberPositionsKernel(PairPositions<T> positions,
                                       const GradTable<T>* __restrict__ tables, int64_t num_tables,
                                       Numbering<T> out) {
   for (int64_t i = ThreadOfGrid(); i < out.num_positions; i += NumThreadsOfGrid()) {
@@ -148,7 +149,7 @@ __global__ void NumberPositionsKernel(Positions<T> positions,
 
 // The same where ids are positions in distinct rows, each a unique id: no search for the first.
 template <typename T>
-__global__ void NumberOwnPositionsKernel(Positions<T> positions,
+__global__ void NumberOwnPositionsKernel(PairPositions<T> positions,
                                          const GradTable<T>* __restrict__ tables,
                                          int64_t num_tables, Numbering<T> out) {
   for (int64_t i = ThreadOfGrid(); i < out.num_positions; i += NumThreadsOfGrid()) {
@@ -168,7 +169,7 @@ __global__ void NumberOwnPositionsKernel(Positions<T> positions,
 }
 
 template <int kWidth, typename T>
-__device__ void ClipPosition(const GradColumn<T>& of_block, const Positions<T>& positions,
+__device__ void ClipPosition(const GradColumn<T>& of_block, const PairPositions<T>& positions,
                              ComputeType<T>* projections) {
   const GroupColumn<T>& column = of_block.column;
   const Lanes lanes(of_block.num_lanes);
@@ -186,7 +187,7 @@ __device__ void ClipPosition(const GradColumn<T>& of_block, const Positions<T>& 
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize, kMinBlocks)
     ClipPositionsKernel(const GradColumn<T>* __restrict__ columns, int64_t num_columns,
-                        Positions<T> positions, ComputeType<T>* __restrict__ projections) {
+                        PairPositions<T> positions, ComputeType<T>* __restrict__ projections) {
   const GradColumn<T>& column = ItemOfBlock(columns, num_columns, &GradColumn<T>::clip_blocks);
   if (column.is_full_width) {
     ClipPosition<kFullWidth<T>>(column, positions, projections);
@@ -196,7 +197,7 @@ __global__ void __launch_bounds__(kBlockSize, kMinBlocks)
 }
 
 template <typename T>
-Positions<T> PositionsOf(const GpuGroupGradPlan<T>& plan) {
+PairPositions<T> PositionsOf(const GpuGroupGradPlan<T>& plan) {
   return {plan.ids.data(), plan.is_used.data(), plan.pairs.data()};
 }
 

@@ -7,8 +7,8 @@ namespace fused_embedding {
 namespace {
 
 // "FEkeys" in the upper bytes; then the bytes of a count, those of a key, and the version.
-constexpr int64_t kMagic = 0x46456B6579730000;
-constexpr int64_t kMagicMask = ~int64_t{0xFFFF};
+constexpr int64_t kMessageMagic = 0x46456B6579730000;
+constexpr int64_t kMessageMagicMask = ~int64_t{0xFFFF};
 constexpr int64_t kVersion = 2;
 constexpr int64_t kVersionMask = 0xFF;
 constexpr int kKeyBytesShift = 8;
@@ -33,7 +33,7 @@ struct Packing {
   int64_t count_bytes = 0;  // 0: a message without counts
 
   int64_t format() const {
-    return kMagic | count_bytes << kCountBytesShift | key_bytes << kKeyBytesShift | kVersion;
+    return kMessageMagic | count_bytes << kCountBytesShift | key_bytes << kKeyBytesShift | kVersion;
   }
   int64_t num_key_words(int64_t num_keys) const { return NumWords(num_keys, key_bytes); }
   int64_t num_words(int64_t num_parts, int64_t num_keys) const {
@@ -90,7 +90,7 @@ void WithPacked(int64_t bytes, const Of& of) {
 }
 
 Status ReadPacking(int64_t format, bool has_counts, Packing* packing) {
-  if ((format & kMagicMask) != kMagic) {
+  if ((format & kMessageMagicMask) != kMessageMagic) {
     return InvalidArgument("message does not start as one of keys does", kAdvice);
   }
   if ((format & kVersionMask) != kVersion) {

@@ -11,7 +11,7 @@ namespace fused_embedding {
 namespace {
 
 // Rows in flight. 16 to 32 were equal within noise for rows of 64 to 256 bytes, 8 was slower.
-constexpr int64_t kPrefetchDistance = 24;
+constexpr int64_t kGatheredRowsAhead = 24;
 
 // kRowBytes > 0: known when compiled, so that a copy is a few vector moves; 0: table.row_bytes.
 template <int64_t kRowBytes, typename Id>
@@ -27,9 +27,9 @@ FE_INLINE int64_t CopyRowsOf(TableView table, Span<const Id> ids, int64_t begin,
   constexpr int64_t kCacheLine = 64;
   const bool is_apart = row_bytes <= kCacheLine && out.stride_bytes != row_bytes;
   for (int64_t i = begin; i < end; ++i) {
-    if (i + kPrefetchDistance < last && is_valid(ids[i + kPrefetchDistance])) {
-      PrefetchRow(table.data + ids[i + kPrefetchDistance] * row_bytes, row_bytes);
-      if (is_apart) __builtin_prefetch(out.data + (i + kPrefetchDistance) * out.stride_bytes, 1);
+    if (i + kGatheredRowsAhead < last && is_valid(ids[i + kGatheredRowsAhead])) {
+      PrefetchRow(table.data + ids[i + kGatheredRowsAhead] * row_bytes, row_bytes);
+      if (is_apart) __builtin_prefetch(out.data + (i + kGatheredRowsAhead) * out.stride_bytes, 1);
     }
     const Id id = ids[i];
     if (!is_valid(id)) return i;

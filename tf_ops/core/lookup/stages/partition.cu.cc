@@ -8,8 +8,8 @@
 namespace fused_embedding {
 namespace {
 
-__global__ void FindShardKernel(Span<const int64_t> ids, ShardMapView map,
-                                uint32_t* __restrict__ shard_of, FirstPosition* first_bad) {
+__global__ void FindShardOfIdKernel(Span<const int64_t> ids, ShardMapView map,
+                                    uint32_t* __restrict__ shard_of, FirstPosition* first_bad) {
   for (int64_t i = ThreadOfGrid(); i < ids.size; i += NumThreadsOfGrid()) {
     const int64_t shard = map.Shard(ids[i]);
     if (shard < 0) first_bad->Add(i);
@@ -29,9 +29,9 @@ __global__ void PermuteKernel(const uint32_t* __restrict__ sorted_shards,
   }
 }
 
-__global__ void DealOutKernel(Span<const int64_t> ids, ShardMapView map,
-                              const int32_t* __restrict__ permutation,
-                              const Span<int64_t>* __restrict__ shards) {
+__global__ void DealOutIdsKernel(Span<const int64_t> ids, ShardMapView map,
+                                 const int32_t* __restrict__ permutation,
+                                 const Span<int64_t>* __restrict__ shards) {
   for (int64_t i = ThreadOfGrid(); i < ids.size; i += NumThreadsOfGrid()) {
     const int32_t shard = permutation[2 * i];
     shards[shard][permutation[2 * i + 1]] = map.LocalId(ids[i], shard);
@@ -53,7 +53,7 @@ Status PlanPartition(const GpuExec& exec, const PartitionInput& in, Span<int32_t
   FE_RETURN_IF_ERROR(shard_of.Allocate(exec, in.ids.size));
   FE_RETURN_IF_ERROR(AllocateFirst(exec, 1, &device_bad));
   FE_RETURN_IF_ERROR(device_begins.Allocate(exec, num_shards + 1));
-  FE_RETURN_IF_ERROR(Launch(exec, in.ids.size, FindShardKernel, in.ids, OnDevice(map, *plan),
+  FE_RETURN_IF_ERROR(Launch(exec, in.ids.size, FindShardOfIdKernel, in.ids, OnDevice(map, *plan),
                             shard_of.data(), device_bad.data()));
   FE_RETURN_IF_ERROR(SortByKey(exec, shard_of.span(), num_shards, &sorted));
   FE_RETURN_IF_ERROR(SplitByKey(exec, sorted.keys.span(), device_begins.span()));
@@ -82,7 +82,7 @@ Status RunPartition(const GpuExec& exec, const PartitionInput& in, const GpuPart
   DeviceBuffer<Span<int64_t>> device_shards;
   FE_RETURN_IF_ERROR(Upload(exec, shards, &device_shards));
   const ShardMap map(in);
-  return Launch(exec, in.ids.size, DealOutKernel, in.ids, OnDevice(map, plan), permutation.data,
+  return Launch(exec, in.ids.size, DealOutIdsKernel, in.ids, OnDevice(map, plan), permutation.data,
                 device_shards.data());
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 // Pairs ahead whose embedding is fetched. The rows were gathered into one block of memory a moment
 // ago, so a short distance is enough.
-constexpr int64_t kPrefetchDistance = 8;
+constexpr int64_t kPairsAhead = 8;
 
 template <typename T, int64_t kVectorBytes>
 class RowCombiner {
@@ -52,7 +52,7 @@ class RowCombiner {
       const double terms = by_row.SumOfTerms(combiner, first, stop);
       if (HasZeroDenominator(combiner, terms)) stop = first;
       const auto add = [&](int64_t i, Sum* to) FE_INLINE_LAMBDA {
-        by_row.Prefetch(i + kPrefetchDistance, last_pair, dim);
+        by_row.Prefetch(i + kPairsAhead, last_pair, dim);
         const int64_t k = by_row.pair(i);
         to->template Add<true>(by_row.factor(k), by_row.row(k) + offset);
       };

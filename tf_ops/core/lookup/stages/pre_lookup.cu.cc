@@ -55,8 +55,9 @@ __global__ void FlagRowsKernel(PruneAndFillInput<float> in, int32_t* __restrict_
 }
 
 // Positions that are not used get a shard behind the others.
-__global__ void FindShardKernel(Positions positions, int64_t num_positions, ShardMapView map,
-                                uint32_t* __restrict__ shard_of, uint32_t* is_bad) {
+__global__ void FindShardOfPositionKernel(Positions positions, int64_t num_positions,
+                                          ShardMapView map, uint32_t* __restrict__ shard_of,
+                                          uint32_t* is_bad) {
   for (int64_t i = ThreadOfGrid(); i < num_positions; i += NumThreadsOfGrid()) {
     int64_t shard = map.num_shards;
     if (positions.IsUsed(i)) shard = map.Shard(positions.id(i));
@@ -78,8 +79,8 @@ struct SortedPositions {
   const int32_t* shard_begins;
 };
 
-__global__ void DealOutKernel(Positions positions, SortedPositions sorted, ShardMapView map,
-                              const ShardOut* __restrict__ shards) {
+__global__ void DealOutPositionsKernel(Positions positions, SortedPositions sorted,
+                                       ShardMapView map, const ShardOut* __restrict__ shards) {
   for (int64_t k = ThreadOfGrid(); k < sorted.num_used; k += NumThreadsOfGrid()) {
     const int64_t position = sorted.position[k];
     const int64_t shard = sorted.shard[k];
@@ -144,9 +145,9 @@ Status PlanPreLookup(const GpuExec& exec, const PreLookupInput& in, Span<int32_t
       Launch(exec, std::max(pairs.num_rows, pairs.ids.size), StartFlagsKernel, pairs, flags.data));
   FE_RETURN_IF_ERROR(
       Launch(exec, pairs.ids.size, FlagRowsKernel, pairs, flags.data, device_bad.data()));
-  FE_RETURN_IF_ERROR(Launch(exec, num_positions, FindShardKernel, Positions{pairs, flags.data},
-                            num_positions, OnDevice(map, plan->shards), shard_of.data(),
-                            device_bad.data()));
+  FE_RETURN_IF_ERROR(Launch(exec, num_positions, FindShardOfPositionKernel,
+                            Positions{pairs, flags.data}, num_positions,
+                            OnDevice(map, plan->shards), shard_of.data(), device_bad.data()));
   FE_RETURN_IF_ERROR(SortByKey(exec, shard_of.span(), num_shards + 1, &plan->by_shard));
   FE_RETURN_IF_ERROR(SplitByKey(exec, plan->by_shard.keys.span(), plan->shard_begins.span()));
   uint32_t is_bad = 0;
@@ -175,7 +176,7 @@ Status RunPreLookup(const GpuExec& exec, const PreLookupInput& in, const GpuPreL
   const SortedPositions sorted = {plan.by_shard.keys.data(), plan.by_shard.order.data(),
                                   plan.num_pairs, plan.shard_begins.data()};
   // Which rows are empty only says which positions are used.
-  return Launch(exec, plan.num_pairs, DealOutKernel, Positions{in.pairs, nullptr}, sorted,
+  return Launch(exec, plan.num_pairs, DealOutPositionsKernel, Positions{in.pairs, nullptr}, sorted,
                 OnDevice(map, plan.shards), device_shards.data());
 }
 

@@ -59,7 +59,7 @@ struct FirstValues {
   int64_t matrix_rows;
 };
 
-struct RowFormat {
+struct GpuRowFormat {
   ValueType value_type;
   int64_t dim, value_bytes, row_bytes;
   const char* behind_value;  // of a new row, [row_bytes - value_bytes]
@@ -82,7 +82,7 @@ struct GpuTableView {
   uint32_t mask;  // number of buckets less one
   uint64_t hash_key;
   GpuEviction eviction;
-  RowFormat format;
+  GpuRowFormat format;
 
   __device__ uint64_t Hash(int64_t key) const {
     return Mix64(static_cast<uint64_t>(key) ^ hash_key);

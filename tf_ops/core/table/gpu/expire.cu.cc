@@ -16,7 +16,7 @@ __device__ double SquaredNormOf(const char* row, int64_t dim) {
   return sum;
 }
 
-__device__ double SquaredNormOfRow(const RowFormat& format, const char* row) {
+__device__ double SquaredNormOfRow(const GpuRowFormat& format, const char* row) {
   switch (format.value_type) {
     case ValueType::kFloat:
       return SquaredNormOf<float>(row, format.dim);

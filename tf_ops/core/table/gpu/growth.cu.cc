@@ -43,7 +43,7 @@ __device__ void SplitBucket(const Lanes& lanes, const GpuTableView& view, uint32
   }
 }
 
-__global__ void SplitKernel(const GrowingTable* __restrict__ tables, int64_t num_tables) {
+__global__ void SplitBucketsKernel(const GrowingTable* __restrict__ tables, int64_t num_tables) {
   const Lanes lanes(kBucketLanes);
   const GrowingTable& table = ItemOfBlock(tables, num_tables, &GrowingTable::blocks);
   const int64_t half = (int64_t{table.view.mask} + 1) / 2;
@@ -66,7 +66,8 @@ Status AddPieces(const GpuExec& exec, const std::vector<GpuTable*>& tables, size
   }
   DeviceBuffer<GrowingTable> device_tables;
   FE_RETURN_IF_ERROR(Upload<GrowingTable>(exec, AsSpan(growing), &device_tables));
-  return LaunchBlocks(exec, num_blocks, SplitKernel, device_tables.data(), device_tables.size());
+  return LaunchBlocks(exec, num_blocks, SplitBucketsKernel, device_tables.data(),
+                      device_tables.size());
 }
 
 }  // namespace

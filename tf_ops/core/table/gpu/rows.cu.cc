@@ -35,14 +35,15 @@ __device__ double FirstNumber(const FirstValues& first, int64_t key, int64_t d) 
 }
 
 template <typename T>
-__device__ void WriteNumbers(const Lanes& lanes, const RowFormat& format, int64_t key, char* out) {
+__device__ void WriteNumbers(const Lanes& lanes, const GpuRowFormat& format, int64_t key,
+                             char* out) {
   T* value = reinterpret_cast<T*>(out);
   for (int64_t d = lanes.lane; d < format.dim; d += lanes.size) {
     value[d] = RoundTo<T>(FirstNumber(format.first_values, key, d));
   }
 }
 
-__device__ void WriteFirstValue(const Lanes& lanes, const RowFormat& format, int64_t key,
+__device__ void WriteFirstValue(const Lanes& lanes, const GpuRowFormat& format, int64_t key,
                                 char* out) {
   const FirstValues& first = format.first_values;
   if (first.kind == InitializerKind::kMatrix) {
@@ -70,7 +71,7 @@ __device__ void FillNumbers(const Lanes& lanes, int64_t dim, double number, char
 }
 
 // What a key reads that has no row, and may have none.
-__device__ void WriteAbsentValue(const Lanes& lanes, const RowFormat& format, int64_t key,
+__device__ void WriteAbsentValue(const Lanes& lanes, const GpuRowFormat& format, int64_t key,
                                  char* out) {
   if (!format.counts_first) return WriteFirstValue(lanes, format, key, out);
   switch (format.value_type) {
@@ -89,7 +90,7 @@ __global__ void ReadValuesKernel(Batch batch, const int64_t* __restrict__ handle
   const Lanes lanes(batch.row_lanes);
   for (int64_t i = lanes.GroupOfGrid(); i < batch.num_keys; i += lanes.NumGroupsOfGrid()) {
     const TableOfBatch& table = batch.tables[batch.TableOf(i)];
-    const RowFormat& format = table.view.format;
+    const GpuRowFormat& format = table.view.format;
     char* value = table.values + (i - table.begin) * format.value_bytes;
     if (handles[i] >= 0) {
       CopyRow(lanes, table.view.row(handles[i]), format.value_bytes, value);
@@ -123,7 +124,7 @@ __global__ void WriteRowsKernel(SortedBatch sorted, Assigned assigned,
     const int64_t i = sorted.order[j];
     if (!assigned.is_written[i]) continue;
     const TableOfBatch& table = batch.tables[batch.TableOf(i)];
-    const RowFormat& format = table.view.format;
+    const GpuRowFormat& format = table.view.format;
     char* row = table.view.row(assigned.handles[i]);
     if (assigned.evicted_row && assigned.evicted_row[i]) {
       CopyEvicted(lanes, table, assigned.evicted[i], row,

@@ -9,7 +9,7 @@ namespace {
 __global__ void WidenRowsKernel(GpuTableView from, GpuTableView to, int64_t num_buckets,
                                 int64_t kept_bytes) {
   const Lanes lanes(kBucketLanes);
-  const RowFormat& format = to.format;
+  const GpuRowFormat& format = to.format;
   const char* added = format.behind_value + (kept_bytes - format.value_bytes);
   for (int64_t b = lanes.GroupOfGrid(); b < num_buckets; b += lanes.NumGroupsOfGrid()) {
     const uint32_t number = static_cast<uint32_t>(b);

@@ -24,7 +24,7 @@ __global__ void RevaluedRowsKernel(GpuTableView view, Span<const int64_t> handle
                                    const char* __restrict__ values, uint32_t version, int row_lanes,
                                    GpuRows out) {
   const Lanes lanes(row_lanes);
-  const RowFormat& format = view.format;
+  const GpuRowFormat& format = view.format;
   const int64_t behind_bytes = format.row_bytes - format.value_bytes;
   for (int64_t i = lanes.GroupOfGrid(); i < handles.size; i += lanes.NumGroupsOfGrid()) {
     const int64_t handle = handles[i];
