@@ -40,7 +40,7 @@ PYTHON = (
     Fault("checkpoint", "or trackable.partition.count == 1:", "or trackable.partition.count != 1:"),
     Fault("train", "prefix, count = name, 0", "prefix, count = name, 1"),
     Fault("serving", "num_missing > 0, num_missing", "num_missing > 1, num_missing"),
-    Fault("serving", "is_there = rows >= 0", "is_there = rows < 0"),
+    Fault("serving", "there = _positions_of(rows >= 0)", "there = _positions_of(rows < 0)"),
     Fault("convert", "_MAX_COUNTER = 2**32 - 1", "_MAX_COUNTER = 2**32 - 2"),
     Fault(
         "keras",
@@ -54,8 +54,8 @@ PYTHON = (
     ),
     Fault(
         "columns",
-        "isinstance(result, tuple) and not isinstance(result, Column)",
-        "isinstance(result, tuple)",
+        "if not isinstance(lookup, Column):",
+        "if isinstance(lookup, Column):",
     ),
     Fault(
         "doors",
@@ -77,7 +77,11 @@ PYTHON = (
 )
 
 CPP = (
-    Fault("core/base", "(bits & 0x7fffffffu) > 0x7f800000u", "(bits & 0x7fffffffu) >= 0x7f800000u"),
+    Fault(
+        "core/base",
+        "const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u",
+        "const bool is_nan = (bits & 0x7fffffffu) >= 0x7f800000u",
+    ),
     Fault("core/base", "const double at_infinity = y > 0", "const double at_infinity = y < 0"),
     Fault("core/checkpoint", "num_kept_ - table_->size()", "num_kept_ + table_->size()"),
     Fault("core/checkpoint", "return present.count(key) > 0", "return present.count(key) >= 0"),
