@@ -7,13 +7,13 @@
 namespace fused_embedding {
 namespace {
 
-constexpr int64_t kUpdatedDim = 5;
+constexpr int64_t kTableDim = 5;
 
 std::unique_ptr<EmbeddingTable> NewTable(ValueType type = ValueType::kFloat,
                                          int64_t num_shards = 0) {
   TableConfig config;
   config.layout.value_type = type;
-  config.layout.dim = kUpdatedDim;
+  config.layout.dim = kTableDim;
   config.initializer.kind = InitializerKind::kUniform;
   config.initializer.a = -1;
   config.initializer.b = 1;
@@ -33,7 +33,7 @@ Array<int64_t> ConsecutiveKeys(int64_t begin, int64_t end) {
 template <typename T>
 Array<T> Insert(EmbeddingTable* table, const Array<int64_t>& keys,
                 Array<int64_t>* handles = nullptr) {
-  Array<T> values(keys.size() * kUpdatedDim);
+  Array<T> values(keys.size() * kTableDim);
   LookupInput in;
   in.keys = keys.view();
   LookupOutput out;
@@ -45,7 +45,7 @@ Array<T> Insert(EmbeddingTable* table, const Array<int64_t>& keys,
 
 template <typename T>
 Array<T> Find(EmbeddingTable* table, const Array<int64_t>& keys) {
-  Array<T> values(keys.size() * kUpdatedDim);
+  Array<T> values(keys.size() * kTableDim);
   LookupInput in;
   in.keys = keys.view();
   LookupOutput out;
@@ -89,7 +89,7 @@ struct Step {
 template <typename T>
 Array<T> RandomGrads(Random* random, int64_t num_keys) {
   std::normal_distribution<double> normal;
-  Array<T> grads(num_keys * kUpdatedDim);
+  Array<T> grads(num_keys * kTableDim);
   for (int64_t i = 0; i < grads.size(); ++i) grads[i] = Rounded<T>(normal(*random));
   return grads;
 }
@@ -103,7 +103,7 @@ TYPED_TEST(ApplyOf, TrainsTheRowsOfTheKeysAlone) {
   const std::unique_ptr<EmbeddingTable> table = NewTable(kValueTypeOf<TypeParam>);
   const Array<int64_t> all = ConsecutiveKeys(0, 500), trained = ConsecutiveKeys(100, 300);
   const Array<TypeParam> before = Insert<TypeParam>(table.get(), all);
-  std::vector<double> accumulators(static_cast<size_t>(trained.size() * kUpdatedDim), 0.5);
+  std::vector<double> accumulators(static_cast<size_t>(trained.size() * kTableDim), 0.5);
   std::vector<double> want;
   for (int64_t i = 0; i < before.size(); ++i) want.push_back(Load(before[i]));
   for (int step = 0; step < 3; ++step) {
@@ -111,7 +111,7 @@ TYPED_TEST(ApplyOf, TrainsTheRowsOfTheKeysAlone) {
     ASSERT_TRUE(IsOk(Step().Run(SerialExec(), trained, Array<int64_t>(), grads, table.get())));
     const Array<TypeParam> after = Find<TypeParam>(table.get(), all);
     for (int64_t i = 0; i < after.size(); ++i) {
-      const int64_t k = i - 100 * kUpdatedDim;
+      const int64_t k = i - 100 * kTableDim;
       if (k >= 0 && k < grads.size()) {
         const double g = Load(grads[k]);
         const size_t a = static_cast<size_t>(k);
@@ -180,7 +180,7 @@ TYPED_TEST(ApplyOf, KeepsTheSlotsOfSeveralOptimizersApart) {
   const Step row_wise = {"row_wise_adagrad", "RowWise", {0.1, 1e-8, 0.2}};
   const Step twin = {"adagrad", "Adagrad_1", {0.1, 0, 0.5}};
   const Step ftrl = {"ftrl", "Ftrl", {0.1, -0.5, 0.01, 0.01, 0, 0.1}};
-  const Array<TypeParam> no_grads(50 * kUpdatedDim), grads = RandomGrads<TypeParam>(&random, 50);
+  const Array<TypeParam> no_grads(50 * kTableDim), grads = RandomGrads<TypeParam>(&random, 50);
   const auto alone = NewTable(kValueTypeOf<TypeParam>), shared = NewTable(kValueTypeOf<TypeParam>);
   Insert<TypeParam>(alone.get(), keys);
   Insert<TypeParam>(shared.get(), keys);
@@ -225,7 +225,7 @@ TEST(Apply, RefusesWrongHyperparametersAndUnknownRules) {
 TEST(Apply, ChecksEachTableBeforeItChangesOne) {
   const auto good = NewTable(), bad = NewTable();
   const Array<int64_t> keys = {1}, none, two = {1, 2};
-  const Array<float> grads(kUpdatedDim, 1.0f);
+  const Array<float> grads(kTableDim, 1.0f);
   Insert<float>(good.get(), keys);
   const Array<float> before = Find<float>(good.get(), keys);
   ASSERT_TRUE(IsOk(Step{"row_wise_adagrad", "Adagrad", {0.1, 0, 0.1}}.Run(SerialExec(), keys, none,
@@ -244,13 +244,13 @@ TEST(Apply, ChecksEachTableBeforeItChangesOne) {
 
 TEST(Apply, StartsRowsMadeLaterAtTheInitialValueOfTheirSlots) {
   const std::unique_ptr<EmbeddingTable> table = NewTable();
-  const Array<float> grads(kUpdatedDim, 1.0f);
+  const Array<float> grads(kTableDim, 1.0f);
   const Array<int64_t> first = {1}, second = {2}, none;
   for (const Array<int64_t>* key : {&first, &second}) {
     const Array<float> before = Insert<float>(table.get(), *key);
     ASSERT_TRUE(IsOk(Step().Run(SerialExec(), *key, none, grads, table.get())));
     const Array<float> after = Find<float>(table.get(), *key);
-    for (int64_t d = 0; d < kUpdatedDim; ++d) {
+    for (int64_t d = 0; d < kTableDim; ++d) {
       EXPECT_NEAR(before[d] - after[d], 0.1 / std::sqrt(1.5), 1e-6);
     }
   }

@@ -31,8 +31,6 @@ flags.DEFINE_list("first", [], "Files or folders of tests that a fault meets fir
 flags.DEFINE_list("only", [], "Numbers of faults, P0 to P19 and C0 to C19; none: all.")
 
 _PACKAGE = "python/fused_embedding"
-_SUFFIXES = {"P": {".py"}, "C": {".h", ".cc"}}
-_SOURCES = {"P": "python", "C": "tf_ops"}
 # Folders of tests that call C++ more than others, the fastest first.
 _FIRST_FOR_CPP = ("tests/core_api", "tests/ops", "tests/table", "tests/checkpoint")
 # Rooms of the package whose tests are in a folder of another name.
@@ -80,11 +78,7 @@ class Checkout:
 
     def find(self, kind: str, fault: seeds.Fault) -> tuple[pathlib.Path, int] | None:
         """File and number of the line of a fault; None where there is not just one."""
-        found = []
-        for path in sorted((self.root / _SOURCES[kind]).rglob("*")):
-            if path.suffix in _SUFFIXES[kind] and path.is_file():
-                lines = path.read_text().split("\n")
-                found += [(path, n) for n, line in enumerate(lines, 1) if fault.old in line]
+        found = seeds.lines_of(self.root, kind, fault)
         return found[0] if len(found) == 1 else None
 
     def tests_of_line(self, path: pathlib.Path, line: int) -> list[str]:
@@ -170,7 +164,7 @@ def _results_before(output: pathlib.Path | None) -> dict[str, dict]:
 
 def _wanted(done: Container[str]) -> Iterator[tuple[str, str, seeds.Fault]]:
     """Name, kind and fault: those of --only, or those that have no result yet."""
-    for kind, listed in (("P", seeds.PYTHON), ("C", seeds.CPP)):
+    for kind, (listed, *_) in seeds.KINDS.items():
         for i, fault in enumerate(listed):
             name = f"{kind}{i}"
             if name in FLAGS.only if FLAGS.only else name not in done:

@@ -4,6 +4,7 @@ A fault is found by its line, so that it may be in another file, or further down
 Left out of the draw were changes that no result depends on: sizes of buffers, prefetch distances.
 """
 
+import pathlib
 from typing import NamedTuple
 
 
@@ -156,3 +157,17 @@ CPP = (
         "if (c->Rank(dense_shape) < 1) {",
     ),
 )
+
+# The faults, their folder and the suffixes of its files, by the first letter of their names.
+KINDS = {"P": (PYTHON, "python", {".py"}), "C": (CPP, "tf_ops", {".h", ".cc"})}
+
+
+def lines_of(root: pathlib.Path, kind: str, fault: Fault) -> list[tuple[pathlib.Path, int]]:
+    """Files and numbers of the lines of a checkout that have what `fault` changes."""
+    _, folder, suffixes = KINDS[kind]
+    found = []
+    for path in sorted((root / folder).rglob("*")):
+        if path.suffix in suffixes and path.is_file():
+            lines = path.read_text().split("\n")
+            found += [(path, n) for n, line in enumerate(lines, 1) if fault.old in line]
+    return found

@@ -11,7 +11,7 @@
 namespace fused_embedding {
 namespace {
 
-// Of rows, whose header alone may be in the cache, and of gradients. 8 and 16 were equal.
+// Gradients in flight, and rows, whose header alone may be in the cache: 8 and 16 were equal.
 constexpr int64_t kBatchRowsAhead = 8;
 
 // One loop for every dim: loops for the usual ones, compiled with their number of values, were no

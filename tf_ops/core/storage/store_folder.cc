@@ -115,8 +115,9 @@ Status ReadList(const std::string& checkpoint, CheckpointList* list) {
   std::istringstream lines(text.substr(0, static_cast<size_t>(size)));
   std::string line, word;
   std::getline(lines, line);
-  if (line.rfind(kListMagic, 0) != 0)
+  if (line.rfind(kListMagic, 0) != 0) {
     return Damaged(checkpoint, path + " does not begin as it should");
+  }
   std::istringstream(line.substr(sizeof(kListMagic) - 1)) >> list->version;
   if (list->version != kListVersion) {
     return MakeStatus(StatusCode::kUnimplemented, "checkpoint ", checkpoint, " has format version ",

@@ -6,8 +6,8 @@ namespace fused_embedding {
 namespace {
 
 // From so many rows on, a table is worth all threads.
-constexpr int64_t kManyRemoteRows = 32768;
-constexpr int64_t kRemoteRowNs = 20;
+constexpr int64_t kManyGathered = 32768;
+constexpr int64_t kGatherNs = 20;
 
 }  // namespace
 
@@ -35,15 +35,14 @@ Status GatherParts(const CpuExec& exec, Span<const TableView> tables, Span<const
                    const std::vector<std::string>& names, char* rows) {
   std::vector<int64_t> sizes;
   for (const MessagePart& part : parts) sizes.push_back(part.keys.size);
-  return RunTasks(exec, AsSpan(sizes), kManyRemoteRows, kRemoteRowNs,
-                  [&](const CpuExec& table_exec, int64_t t) {
-                    const MessagePart& part = parts[t];
-                    const Status status =
-                        Gather(table_exec, tables[t], part.keys, rows + part.first_byte);
-                    if (status.ok()) return status;
-                    if (names.empty()) return InvalidArgument("table ", t, ": ", status.message());
-                    return InvalidArgument(names[static_cast<size_t>(t)], ": ", status.message());
-                  });
+  return RunTasks(
+      exec, AsSpan(sizes), kManyGathered, kGatherNs, [&](const CpuExec& table_exec, int64_t t) {
+        const MessagePart& part = parts[t];
+        const Status status = Gather(table_exec, tables[t], part.keys, rows + part.first_byte);
+        if (status.ok()) return status;
+        if (names.empty()) return InvalidArgument("table ", t, ": ", status.message());
+        return InvalidArgument(names[static_cast<size_t>(t)], ": ", status.message());
+      });
 }
 
 }  // namespace fused_embedding
