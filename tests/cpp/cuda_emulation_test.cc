@@ -6,6 +6,11 @@
 
 #include "tf_ops/core/base/cuda/launch.cu.h"
 
+// Defined where the address sanitizer is linked in.
+extern "C" __attribute__((weak)) void __asan_poison_memory_region(const volatile void*, size_t);
+extern "C" __attribute__((weak)) void __asan_unpoison_memory_region(const volatile void*, size_t);
+extern "C" __attribute__((weak)) int __asan_address_is_poisoned(const volatile void*);
+
 namespace fused_embedding {
 namespace {
 
@@ -91,6 +96,24 @@ TEST_F(CudaEmulation, RacesWithinABlockShow) {
   ASSERT_TRUE(IsOk(LaunchBlocks(gpu, 1, RacyCountKernel, count.data(), atomic_count.data())));
   EXPECT_LT(count.ToHost()[0], kBlockSize);
   EXPECT_EQ(atomic_count.ToHost()[0], static_cast<uint32_t>(kBlockSize));
+}
+
+// Waits between marking bytes of its stack, as the sanitizer marks those around an array, and a
+// look.
+__global__ void MarkedStackKernel(int32_t* num_marked) {
+  alignas(8) char around_an_array[32];
+  __asan_poison_memory_region(around_an_array, sizeof(around_an_array));
+  __syncthreads();
+  *num_marked += __asan_address_is_poisoned(around_an_array);
+  __asan_unpoison_memory_region(around_an_array, sizeof(around_an_array));
+}
+
+TEST_F(CudaEmulation, AccessesOutsideArraysOfAThreadShowAfterItHasWaited) {
+  if (!IsAddressSanitized()) GTEST_SKIP() << "the address sanitizer marks what is outside";
+  const DeviceArray<int32_t> num_marked(1);
+  ASSERT_TRUE(IsOk(Fill(gpu, 0, num_marked.span())));
+  ASSERT_TRUE(IsOk(LaunchBlocks(gpu, 2, MarkedStackKernel, num_marked.data())));
+  EXPECT_EQ(num_marked.ToHost()[0], 2 * kBlockSize);
 }
 
 TEST_F(CudaEmulation, NothingRunsBeforeTheWait) {
