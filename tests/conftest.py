@@ -57,13 +57,9 @@ def fused_server() -> Iterator[Server]:
 
 
 def pytest_collection_finish() -> None:
-    """Exempts what was imported from garbage collection, and collects the rest less often.
-
-    They save 4 and 3 % of the tests' CPU time.
-    """
+    """Exempts what was imported from garbage collection: saves 4 % of the tests' CPU time."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 10)
 
 
 def pytest_report_header() -> str:

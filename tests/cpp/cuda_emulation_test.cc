@@ -98,8 +98,8 @@ TEST_F(CudaEmulation, RacesWithinABlockShow) {
   EXPECT_EQ(atomic_count.ToHost()[0], static_cast<uint32_t>(kBlockSize));
 }
 
-// Waits between marking bytes of its stack, as the sanitizer marks those around an array, and a
-// look.
+// Marks bytes of its stack, as the sanitizer marks those around an array, waits for the other
+// threads, and counts itself if the mark is still there.
 __global__ void MarkedStackKernel(int32_t* num_marked) {
   alignas(8) char around_an_array[32];
   __asan_poison_memory_region(around_an_array, sizeof(around_an_array));
@@ -109,7 +109,7 @@ __global__ void MarkedStackKernel(int32_t* num_marked) {
 }
 
 TEST_F(CudaEmulation, AccessesOutsideArraysOfAThreadShowAfterItHasWaited) {
-  if (!IsAddressSanitized()) GTEST_SKIP() << "the address sanitizer marks what is outside";
+  if (!IsAddressSanitized()) GTEST_SKIP() << "only the address sanitizer marks memory";
   const DeviceArray<int32_t> num_marked(1);
   ASSERT_TRUE(IsOk(Fill(gpu, 0, num_marked.span())));
   ASSERT_TRUE(IsOk(LaunchBlocks(gpu, 2, MarkedStackKernel, num_marked.data())));

@@ -63,9 +63,9 @@ struct Context {
   Stack stack;
 };
 
-// Jumps of the compiler. In those of the C library, AddressSanitizer clears its marks of the whole
-// stack, also those around the arrays of a thread that continues, and takes two thirds of the
-// tests' time for it.
+// The compiler's jump, not the C library's. AddressSanitizer intercepts longjmp and clears its
+// marks of the stack, also around arrays of threads that continue. That took two thirds of the
+// tests' time.
 [[noreturn, gnu::noinline, gnu::no_sanitize("address")]] void Jump(Context* to) {
   __builtin_longjmp(to->jump, 1);
 }
@@ -130,8 +130,8 @@ class Block {
     SwitchTo(&fiber.context, &scheduler_);
   }
 
-  // Both look at the last threads first: without a shuffle these run last, so one look is enough
-  // for most threads.
+  // The last threads are checked first: unshuffled, they run last, so the first check mostly
+  // decides.
   void WaitForBlock() {
     for (unsigned i = num_threads_; i-- > 0;) {
       if (i != threadIdx.x && fibers_[i]->state != State::kWaitsForBlock) {
@@ -148,7 +148,7 @@ class Block {
       Die("the mask has lanes that the block has not");
     }
     current().mask = mask;
-    for (int i = last_lane; i >= 0; --i) {
+    for (int i = last_lane; i >= 0; --i) {  // the last first, as in WaitForBlock
       if (!(mask >> i & 1) || i == Lane()) continue;
       if (lane(i).state != State::kWaitsForWarp || lane(i).mask != mask) {
         return Yield(State::kWaitsForWarp);

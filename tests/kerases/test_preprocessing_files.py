@@ -1,5 +1,6 @@
 """Files, exports and Python calls of StringLookup and IntegerLookup of fe.keras."""
 
+import gc
 import json
 import sys
 
@@ -149,18 +150,23 @@ def test_a_saved_model_of_keras_2_is_loaded(keras, tmp_path):
 
 
 def calls_with(num_tokens, function):
-    """Calls of Python functions, and of C functions from Python."""
+    """Calls of Python functions, and of C functions from Python.
+
+    Finalizers of what earlier tests made are not among them: nothing is collected meanwhile.
+    """
     count = 0
 
     def note(*_):
         nonlocal count
         count += 1
 
+    gc.disable()
     sys.setprofile(note)
     try:
         function([f"{i:x}" for i in range(num_tokens)])
     finally:
         sys.setprofile(None)
+        gc.enable()
     return count
 
 
