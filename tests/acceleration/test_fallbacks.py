@@ -145,6 +145,19 @@ def test_a_saved_model_gets_stocks_ops(tmp_path):
     assert not any(cases.ours_in(graph) for graph in graphs)
 
 
+def test_a_graph_with_our_ops_is_refused_after_an_embedding_variable_too(tmp_path):
+    """The first EmbeddingVariable of a process patches the builder of SavedModels."""
+    fe.get_embedding_variable("patches_the_builder", 4)
+    with fe.accelerate(), tf.Graph().as_default(), v1.Session() as session:
+        ids = v1.sparse_placeholder(tf.int64, [None, None])
+        table = v1.get_variable("table", initializer=cases.ROWS, use_resource=True)
+        rows = tf.nn.safe_embedding_lookup_sparse(table, ids)
+        session.run(v1.global_variables_initializer())
+        assert cases.ours_in(session.graph)
+        with pytest.raises(ValueError, match=r"fe\.export_for_serving"):
+            v1.saved_model.simple_save(session, str(tmp_path / "it"), {"ids": ids}, {"rows": rows})
+
+
 def test_columns_that_end_at_the_last_id_are_stocks():
     """With use_safe_embedding_lookup=False stock's result lacks the empty rows at the end."""
 

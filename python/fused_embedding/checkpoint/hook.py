@@ -56,7 +56,9 @@ def _announced(parts: Sequence[EmbeddingVariable]) -> None:
 created.on_variable(_announced)
 
 
-def _patch(owner: Any, name: str, wrap: Callable[..., Any]) -> None:
+def _patch(cls: type, name: str, wrap: Callable[..., Any]) -> None:
+    """Patches a method once, in the class that defines it: fe.accelerate patches it there, too."""
+    owner = next(base for base in cls.__mro__ if name in vars(base))
     stock = getattr(owner, name)
     if not hasattr(stock, _PATCHED):
         wrapped = functools.wraps(stock)(wrap(stock))
