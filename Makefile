@@ -58,7 +58,7 @@ test: pytest
 	@$(SUMMARY)
 
 pytest: build emulated
-	$(STAGE) pytest $(BIN)/python -m pytest -q -n $(JOBS) --durations=30 $(ARGS)
+	$(STAGE) pytest $(BIN)/python -m pytest -q -n $(JOBS) --dist=loadfile --durations=30 $(ARGS)
 
 # Not a part of `make ci`: minutes of processes that are killed and trained again. Commit the file.
 kills: build

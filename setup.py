@@ -111,9 +111,9 @@ setup(
         "cpu": [f"tensorflow-cpu{OF_TENSORFLOW}"],
         "cuda": [f"tensorflow[and-cuda]{OF_TENSORFLOW}"],
         "ssd": [f"fused-embedding-ssd=={wheel_build.version()}"],
-        "demo": ["matplotlib", "scikit-learn", "tqdm"],
+        "demo": ["matplotlib", "scipy", "tqdm"],
         # 26 needs NumPy 2, which TensorFlow takes from 2.18 on.
         "parquet": ["pyarrow<26"],
-        "test": ["hypothesis", "pytest", "scikit-learn"],
+        "test": ["hypothesis", "pytest"],
     },
 )

@@ -135,7 +135,7 @@ def examine() -> list[Check]:
         huge_pages_check(),
         gpu_check(probe, has_driver()),
         rocksdb_check(),
-        plots_check([name for name in ("matplotlib", "sklearn", "tqdm") if not is_there(name)]),
+        plots_check([name for name in ("matplotlib", "scipy", "tqdm") if not is_there(name)]),
     ]
 
 
@@ -426,7 +426,7 @@ def rocksdb_check() -> Check:
 def plots_check(missing: Sequence[str]) -> Check:
     """Whether the demo and the plots of inspect and advise have what they need."""
     if not missing:
-        return Check("demo, plots", "OK", "matplotlib, scikit-learn and tqdm are there")
+        return Check("demo, plots", "OK", "matplotlib, scipy and tqdm are there")
     command = _distribution("command_for_extra", "demo")
     to_do = f"for the demo and plots of inspect only: {command}"
     return Check("demo, plots", "missing", f"not installed: {', '.join(missing)}", to_do)

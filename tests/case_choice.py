@@ -1,7 +1,9 @@
 """Hooks of pytest that choose the cases of a run, and the devices that tests run on."""
 
 import collections
+import fnmatch
 import functools
+import pathlib
 from collections.abc import Iterator
 
 import pytest
@@ -16,6 +18,8 @@ COVERED = ("case", "value", "pair of values")
 # Whose parameters meet in kernels. Elsewhere most of them choose a way of their own.
 PAIRED_FOLDERS = ("ops", "lookup", "table", "core_api")
 UNTHINNED_MARKERS = ("skip", "skipif", "xfail")
+# How many files `--folders` keeps from being collected.
+FILES_OUTSIDE = pytest.StashKey[int]()
 
 
 @functools.cache
@@ -115,10 +119,21 @@ def _on_gpus(_: pytest.Config, items: list[pytest.Item]) -> Iterator[Reason]:
         yield f"cases need a GPU: {missing}", len(on_gpus) + twins, on_gpus
 
 
-def _of_other_folders(config: pytest.Config, items: list[pytest.Item]) -> Iterator[Reason]:
-    if folders := config.getoption("--folders"):
-        others = {item for item in items if item.path.parent.name not in folders.split(",")}
-        yield f"cases are outside of {folders}: run without --folders", len(others), others
+def pytest_ignore_collect(collection_path: pathlib.Path, config: pytest.Config) -> bool | None:
+    """Keeps files outside of `--folders` from being imported, and counts them."""
+    folders = config.getoption("--folders")
+    if not folders or not fnmatch.fnmatch(collection_path.name, "test_*.py"):
+        return None
+    if collection_path.parent.name in folders.split(","):
+        return None
+    config.stash[FILES_OUTSIDE] = config.stash.get(FILES_OUTSIDE, 0) + 1
+    return True
+
+
+def _of_other_folders(config: pytest.Config, _: list[pytest.Item]) -> Iterator[Reason]:
+    if num_files := config.stash.get(FILES_OUTSIDE, 0):
+        folders = config.getoption("--folders")
+        yield f"files are outside of {folders}: run without --folders", num_files, set()
 
 
 def _kills(config: pytest.Config, items: list[pytest.Item]) -> Iterator[Reason]:

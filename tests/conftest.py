@@ -8,10 +8,20 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.eager.context import global_seed
 
-from case_choice import device, pytest_addoption, pytest_collection_modifyitems
+from case_choice import (
+    device,
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_ignore_collect,
+)
 from serving.serving_cases import LIBRARY, Server
 
-__all__ = ["device", "pytest_addoption", "pytest_collection_modifyitems"]
+__all__ = [
+    "device",
+    "pytest_addoption",
+    "pytest_collection_modifyitems",
+    "pytest_ignore_collect",
+]
 
 # "fast" is for CI: the same examples each time. "thorough" has others in each run.
 hypothesis.settings.register_profile("fast", max_examples=25, deadline=None, derandomize=True)

@@ -11,4 +11,5 @@ if [ ! -e .venv-oldest/.done ] || [ tools/requirements_oldest.txt -nt .venv-olde
     tools/make_venv.sh .venv-oldest tools/requirements_oldest.txt 11
 fi
 .venv-oldest/bin/pip install -q --force-reinstall --no-deps .
-.venv-oldest/bin/python -m pytest -q -n "$jobs" -o "pythonpath=tests tools" "$@"
+.venv-oldest/bin/python -m pytest -q -n "$jobs" --dist=loadfile \
+    -o "pythonpath=tests tools" "$@"

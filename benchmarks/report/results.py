@@ -42,12 +42,16 @@ def load(path: pathlib.Path, schema: str = SCHEMA) -> dict:
     Raises:
         ValueError: The file has another schema.
     """
-    record = json.loads(path.read_text())
+    record = _read(path)
     if record.get("schema") != schema:
         raise ValueError(
             f"{path} has schema {record.get('schema')}, but {schema} is read here; measure again"
         )
-    return DEFAULTS | record | {"file": path.name}
+    return record
+
+
+def _read(path: pathlib.Path) -> dict:
+    return DEFAULTS | json.loads(path.read_text()) | {"file": path.name}
 
 
 def benchmark(path: pathlib.Path) -> str:
@@ -66,8 +70,8 @@ def newest(folder: pathlib.Path, schema: str = SCHEMA) -> list[dict]:
     """
     names = ("workload", "op", "table", "tables", "threads", "batch_size", "mode", "num_keys")
     latest: dict[tuple, dict] = {}
-    paths = [p for p in folder.glob("*.json") if json.loads(p.read_text()).get("schema") == schema]
-    for record in sorted((load(path, schema) for path in paths), key=lambda r: r["date"]):
+    records = [r for r in map(_read, folder.glob("*.json")) if r.get("schema") == schema]
+    for record in sorted(records, key=lambda r: r["date"]):
         axes = record.get("axes", {})
         key = tuple(str(axes.get(name, "")) for name in names)
         latest[(key, benchmark(pathlib.Path(record["file"])))] = record

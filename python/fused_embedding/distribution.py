@@ -15,7 +15,7 @@ OF_TENSORFLOW = {f"2.{minor}": f"{FROM_SOURCE}-tf2{minor}" for minor in range(15
 _TENSORFLOWS = ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-rocm")
 # How to get what an extra has, where no distribution is installed: the package is used in place.
 _IN_PLACE = {
-    "demo": "pip install matplotlib scikit-learn tqdm",
+    "demo": "pip install matplotlib scipy tqdm",
     "parquet": "pip install 'pyarrow<26'",
     "ssd": "apt-get install librocksdb-dev, then build again",
 }

@@ -7,7 +7,7 @@ from typing import Any
 from fused_embedding import distribution
 
 # What the extra `demo` of the distribution brings, by import name.
-PACKAGES = ("matplotlib", "sklearn", "tqdm")
+PACKAGES = ("matplotlib", "scipy", "tqdm")
 
 
 def load(name: str, extra: str = "demo") -> Any:

@@ -12,6 +12,7 @@ sys.path.insert(0, str(ROOT))  # the benchmarks are no installed package
 from benchmarks.report import claims, page, results  # noqa: E402
 
 AMD_PAGE, INTEL_PAGE = (f"docs/results/{name}.md" for name in (claims.AMD, claims.INTEL))
+PAGES = page.pages()
 AMD, INTEL = claims.Results(claims.AMD), claims.Results(claims.INTEL)
 DECIMAL = re.compile(r"(?<![\w.])\d[\d,]*\.\d+(?![\w.]*\w)")
 # Decimals of a page's text that are no measurements: targets, versions, parameters.
@@ -380,10 +381,10 @@ def text_of(name):
     return re.sub(r"\s+", " ", re.sub(r"^\* ", "", text, flags=re.MULTILINE))
 
 
-@pytest.mark.parametrize("path", page.pages(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_the_tables_of_a_page_are_those_of_the_results(path):
     text = path.read_text()
-    assert page.updated(text, page.pages()[path]) == text, "python -m benchmarks.report.page"
+    assert page.updated(text, PAGES[path]) == text, "python -m benchmarks.report.page"
 
 
 @pytest.mark.parametrize(("name", "words", "figures"), QUOTES)
@@ -446,7 +447,7 @@ def test_a_page_has_a_block_for_each_kind_of_result():
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([\w-]+))?\)")
 
 
-@pytest.mark.parametrize("path", page.pages(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_links_of_a_page_lead_somewhere(path):
     for file, section in LINK.findall(path.read_text()):
         target = (path.parent / file) if file else path

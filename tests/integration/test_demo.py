@@ -3,6 +3,7 @@
 import ast
 import collections
 import functools
+import itertools
 import pathlib
 
 import numpy as np
@@ -30,7 +31,7 @@ SHORT = (f"--columns={COLUMNS}", "--steps=20", "--batch_size=64", "--embedding_d
 
 needs_extras = pytest.mark.skipif(
     any(not extras.is_installed(name) for name in extras.PACKAGES),
-    reason="the demo's packages are not installed: pip install matplotlib scikit-learn tqdm",
+    reason="the demo's packages are not installed: pip install matplotlib scipy tqdm",
 )
 
 
@@ -207,6 +208,16 @@ def test_the_table_has_the_ratios_to_both_stocks(capsys):
 
 def test_step_rate_leaves_the_first_block_out():
     assert finished_run("stock", [], 0.5).steps_per_second == pytest.approx(5.0)
+
+
+@needs_extras
+def test_auc_counts_pairs():
+    rng = np.random.default_rng(3)
+    labels = (rng.random(300) < 0.4).astype(np.float32)
+    scores = (rng.integers(0, 40, 300) / 40).astype(np.float32)  # many are equal
+    pairs = list(itertools.product(scores[labels == 1], scores[labels == 0]))
+    expected = sum((one > zero) + (one == zero) / 2 for one, zero in pairs) / len(pairs)
+    assert trainer.auc(labels, scores) == pytest.approx(expected, abs=1e-14)
 
 
 def test_speedup_pairs_neighbouring_blocks():

@@ -22,7 +22,7 @@ STEPS, CHECKPOINT_EVERY, KILL_AFTER = 60, 5, 36
 
 needs_extras = pytest.mark.skipif(
     any(not extras.is_installed(name) for name in extras.PACKAGES),
-    reason="the demo's packages are not installed: pip install matplotlib scikit-learn tqdm",
+    reason="the demo's packages are not installed: pip install matplotlib scipy tqdm",
 )
 
 

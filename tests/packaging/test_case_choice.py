@@ -140,6 +140,15 @@ def test_what_is_left_out_is_counted_by_reason(collect):
     ]
 
 
+def test_files_outside_of_the_folders_are_counted_and_not_imported(collect, tmp_path):
+    (tmp_path / "ops").mkdir()
+    (tmp_path / "ops/test_inside.py").write_text("def test_inside(): pass")
+    (tmp_path / "another").mkdir()
+    (tmp_path / "another/test_outside.py").write_text("raise AssertionError('imported')")
+    names = collect("--folders=ops,columns")
+    assert names == ["test_inside", "2 files are outside of ops,columns: run without --folders"]
+
+
 @pytest.mark.parametrize("folder", ["ops", "columns"])
 def test_parameters_of_kernels_meet_in_pairs(collect, tmp_path, folder):
     (tmp_path / folder).mkdir()

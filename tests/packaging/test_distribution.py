@@ -40,7 +40,7 @@ def test_nothing_is_installed_where_the_package_is_used_in_place(site):
     install(site, "fused-embedding-ssd")  # a part of any of them
     assert distribution.installed() == {}
     assert distribution.refusal() == ""
-    assert distribution.command_for_extra("demo") == "pip install matplotlib scikit-learn tqdm"
+    assert distribution.command_for_extra("demo") == "pip install matplotlib scipy tqdm"
     assert "librocksdb-dev" in distribution.command_for_extra("ssd")
     assert "fused-embedding`, with `.`" in distribution.command_for_tensorflow("2.21")
 
