@@ -25,7 +25,7 @@ STAGE := @$(PYTHON) tools/stage.py
 # `make ci` runs core-tests before its two chains, since both use build/core_tests.
 CORE_TESTS := $(if $(FE_IN_CI),,core-tests)
 
-.PHONY: help demo bench test pytest kills test-oldest lint docs wheel bazel sanitize cuda gpu qemu portable release ci build core-tests emulated clean
+.PHONY: help demo bench test pytest kills test-oldest test-between lint docs wheel bazel sanitize cuda gpu qemu portable release ci build core-tests emulated clean
 
 help:
 	@echo "make demo [DATA=train.tsv]           trains stock, do_fusion=True and fe.accelerate() on the same rows"
@@ -70,6 +70,17 @@ test-oldest:
 	$(STAGE) test-oldest env PYTHON=$(PYTHON) tools/test_oldest.sh $(JOBS) \
 	    $(if $(FE_IN_CI),$(OLDEST_IN_CI)) $(ARGS)
 	@$(SUMMARY)
+
+# Not a part of `make ci`: half an hour. TensorFlow between the ends, each with a Keras 3 of its time. Commit
+# the file.
+BETWEEN ?= 2.16.2-3.5.0 2.17.1-3.6.0 2.18.1-3.8.0 2.19.1-3.10.0 2.20.0-3.12.0
+test-between: $(BETWEEN:%=test-between-%)
+	@$(SUMMARY)
+
+test-between-%:
+	$(STAGE) $@ env PYTHON=$(PYTHON) tools/test_between.sh $(subst -, ,$*) $(JOBS) --skip-slow --grids=one $(ARGS)
+	@sed -i '/^$*:/d' tests/between.txt
+	@grep -hE "^[0-9]+ (passed|failed)" build/logs/$@.log | sed 's/^/$*: /' >> tests/between.txt
 
 sanitize: .venv/.done
 	$(STAGE) sanitize tools/core_tests.sh $(BIN) $(JOBS) _sanitized
@@ -150,7 +161,7 @@ ci:
 	    $(PYTHON) tools/stage.py --summary .ci/ci_seconds.json && exit $$status
 
 clean:
-	rm -rf build dist .venv .venv-oldest .venv-docs .venv-release python/*.egg-info
+	rm -rf build dist .venv .venv-oldest .venv-docs .venv-release .venv-2.* python/*.egg-info
 	rm -f python/fused_embedding/_ops.so python/fused_embedding/_build_info.py
 	rm -f python/fused_embedding/_ops_cuda.so python/fused_embedding/_ops_cuda.json
 	rm -f python/fused_embedding/_cold_store_rocksdb.so

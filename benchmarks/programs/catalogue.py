@@ -1,6 +1,7 @@
 """The ten programs by name, each with its optimizer."""
 
 import importlib
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -59,7 +60,12 @@ def _without_keras_2() -> str | None:
 
 
 def _without_keras_3() -> str | None:
-    return None if find_keras_3() else f"TensorFlow {tf.__version__} is here without Keras 3"
+    keras = find_keras_3()
+    if keras is None:
+        return f"TensorFlow {tf.__version__} is here without Keras 3"
+    if "input_signature" not in inspect.signature(keras.Model.export).parameters:
+        return f"Model.export of Keras {keras.__version__} takes no input_signature"
+    return None
 
 
 def _of_keras_2(title: str, run: Callable[..., Outcome], optimizer: Callable[..., Any]) -> Program:

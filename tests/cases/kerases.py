@@ -1,6 +1,7 @@
 """The Kerases that are installed: Keras 3, tf_keras, or Keras 2 as tf.keras."""
 
 import importlib
+import inspect
 
 KERASES = {}
 for _name in ("keras", "tf_keras"):
@@ -13,3 +14,13 @@ for _name in ("keras", "tf_keras"):
 def is_keras_3(keras):
     """Whether layers track keras.Variables."""
     return hasattr(keras, "Variable")
+
+
+def version(keras):
+    """Major and minor."""
+    return tuple(map(int, keras.__version__.split(".")[:2]))
+
+
+def takes_ragged_inputs(keras):
+    """Whether keras.Input can be ragged: not in the first versions of Keras 3."""
+    return "ragged" in inspect.signature(keras.Input).parameters

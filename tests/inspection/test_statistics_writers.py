@@ -6,6 +6,7 @@ import importlib
 import pathlib
 import re
 import time
+import types
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import tensorflow as tf
 
 import fused_embedding as fe
 from cases.kerases import KERASES
+from fused_embedding.keras import statistics
 from fused_embedding.variable.embedding_variable import STATISTICS, TIER_STATISTICS
 
 v1 = tf.compat.v1
@@ -72,6 +74,26 @@ def test_steps_per_execution(keras, tmp_path):
     model.compile(fe.keras.wrap(keras.optimizers.SGD(0.1)), "mse", steps_per_execution=3)
     fit(model, [fe.keras.statistics_callback(str(tmp_path), 4, keras)])
     assert set(written(tmp_path)["users/embeddings/size"]) == {6, 9, 12}
+
+
+def test_keras_before_3_11_names_the_first_batch_of_an_execution(tmp_path):
+    older = types.ModuleType("keras_3_10")
+    older.__version__, older.callbacks = "3.10.0", tf.keras.callbacks
+    layer = fe.keras.embedding_layer()(4, combiner="sum", name="users")
+    layer(IDS)
+    callback = statistics._callback_class(older)(str(tmp_path), 4)
+    callback.set_params({"steps": 7})
+    callback.set_model(
+        types.SimpleNamespace(variables=layer.variables, optimizer=None, steps_per_execution=3)
+    )
+    callback.on_train_begin()
+    for epoch in range(2):
+        for first in (0, 3, 6):
+            callback.on_train_batch_end(first)
+        callback.on_epoch_end(epoch)
+    callback.on_train_end()
+    [steps] = {tuple(of_steps) for of_steps in written(tmp_path).values()}
+    assert steps == (6, 10, 13, 14)
 
 
 @EACH_KERAS

@@ -20,7 +20,7 @@ from cases.keras_layers import (
     weights_batch,
 )
 from cases.keras_optimizers import APPLY, make, op_types, ours
-from cases.kerases import KERASES, is_keras_3
+from cases.kerases import KERASES, is_keras_3, takes_ragged_inputs
 from checking import assert_close
 
 EACH_KERAS = pytest.mark.parametrize("keras", KERASES.values(), ids=KERASES)
@@ -315,6 +315,9 @@ def test_exported_models_compute_the_same(keras, holder, name, how, tmp_path):
     assert_close(got.numpy(), model.predict(IDS, verbose=0))
 
 
+@pytest.mark.skipif(
+    not takes_ragged_inputs(tf.keras), reason="keras.Input of this Keras cannot be ragged"
+)
 def test_layers_of_the_page():
     page = (pathlib.Path(__file__).resolve().parents[2] / "docs/training.md").read_text()
     section = page[page.index("### Layers") :]

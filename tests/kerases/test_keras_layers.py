@@ -171,7 +171,7 @@ def test_files_of_keras_hold_the_table(keras, tmp_path):
     np.testing.assert_array_equal(rows_of(table), rows_of(layer.table))
     np.testing.assert_array_equal(rows_of(other_layer.table), rows_of(layer.table))
     np.testing.assert_array_equal(loaded.predict(IDS, verbose=0), model.predict(IDS, verbose=0))
-    assert int(loaded.optimizer.iterations) == 2
+    assert int(loaded.optimizer.iterations.numpy()) == 2
     for each in (model, loaded):
         each.fit(IDS, LABELS, batch_size=4, shuffle=False, verbose=0)
     np.testing.assert_array_equal(rows_of(table), rows_of(layer.table))

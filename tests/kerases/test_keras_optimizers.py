@@ -10,6 +10,7 @@ import fused_embedding as fe
 from cases.kerases import KERASES, is_keras_3
 from cases.training import BATCHES, DIM, NUM_IDS, ROWS, read
 from checking import assert_close
+from fused_embedding.keras import table_training
 
 EACH_KERAS = pytest.mark.parametrize("keras", KERASES.values(), ids=KERASES)
 OPTIMIZERS = {
@@ -116,6 +117,16 @@ def test_tables_alone(keras):
     assert int(optimizer.iterations) == 3
     moved = np.any(read(table).numpy() != ROWS, axis=1)
     assert moved.tolist() == [i in (1, 2) for i in range(NUM_IDS)]
+
+
+def test_an_optimizer_of_keras_before_3_5_counts_steps_of_tables_alone(monkeypatch):
+    class Older(table_training.TrainsTables3):
+        iterations = tf.Variable(0)  # and no _iterations
+
+    monkeypatch.setattr(table_training, "_train_tables", lambda optimizer, given: [])
+    optimizer = Older()
+    optimizer.apply([tf.ones([1])], [tf.Variable([0.0])])
+    assert optimizer.iterations.numpy() == 1
 
 
 @EACH_KERAS

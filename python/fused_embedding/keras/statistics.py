@@ -18,6 +18,8 @@ class _StatisticsCallback:
     """
 
     model: Any
+    params: Any
+    _says_first_batch: bool
     _supports_tf_logs = True  # else tf_keras fetches all metrics after each batch, for nothing
 
     def __init__(self, log_dir: str, every_n_steps: int) -> None:
@@ -47,9 +49,16 @@ class _StatisticsCallback:
             batch: Number of the batch in its epoch.
             logs: Ignored.
         """
-        self._step = self._epoch_begin + batch + 1
+        self._step = self._epoch_begin + self._num_batches(batch)
         if self._step // self._every_n_steps > self._written // self._every_n_steps:
             self._write_now()
+
+    def _num_batches(self, batch: int) -> int:
+        """How many batches of the epoch have been trained."""
+        if not self._says_first_batch:
+            return batch + 1
+        last = batch + int(self.model.steps_per_execution)
+        return min(last, self.params.get("steps") or last)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Adds the epoch's steps to the count.
@@ -94,7 +103,13 @@ def _writes(model: Any) -> Callable[[tf.Tensor], Any]:
 @functools.cache
 def _callback_class(keras: Any) -> Any:
     bases = (_StatisticsCallback, keras.callbacks.Callback)
-    attributes = {"__module__": __name__, "__doc__": _StatisticsCallback.__doc__}
+    # Of `steps_per_execution` batches, Keras 3.0 to 3.10 names the first, others name the last.
+    major, minor = map(int, keras.__version__.split(".")[:2])
+    attributes = {
+        "__module__": __name__,
+        "__doc__": _StatisticsCallback.__doc__,
+        "_says_first_batch": major == 3 and minor < 11,
+    }
     return type("StatisticsCallback", bases, attributes)
 
 

@@ -125,6 +125,12 @@ class TableLayer:
             return self.compression.has_keys
         return self.input_dim is None or self.ev_option is not None
 
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Calls the layer; see `call`. Keras before 3.4 makes floats of an array's integers."""
+        if isinstance(inputs, np.ndarray):
+            inputs = tf.convert_to_tensor(inputs)
+        return super().__call__(inputs, *args, **kwargs)  # type: ignore[misc]
+
     # --- The table ---
 
     def build(self, input_shape: Any = None) -> None:

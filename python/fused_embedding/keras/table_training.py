@@ -143,7 +143,6 @@ class _TrainsTables:
     """What optimizers that `wrap` returned have in common."""
 
     iterations: Any
-    _iterations: Any
 
     def build(self, variables: Any) -> None:
         super().build([v for v in variables if table_of(v) is None])  # type: ignore[misc]
@@ -167,7 +166,8 @@ class TrainsTables3(_TrainsTables):
         if len(pairs) == len(given) or any(g is not None for g, _ in pairs):
             super().apply(*(list(part) for part in zip(*pairs, strict=True)))  # type: ignore[misc]
         else:
-            self._iterations.assign_add(1)
+            # Before 3.5, which accumulates gradients and so counts apart, `iterations` counts.
+            getattr(self, "_iterations", self.iterations).assign_add(1)
         return None
 
 

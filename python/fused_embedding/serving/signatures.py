@@ -220,11 +220,18 @@ def keras_specs(model: Any) -> tuple[Any, list[str]] | None:
         spec = model.save_spec()
         structure = None if spec is None else spec[0][0]
         return None if spec is None else (structure, _input_names(model, structure, _spec_name))
-    structure = getattr(model, "input", None) if hasattr(model, "layers") else None
+    structure = _input_of_keras_3(model) if hasattr(model, "layers") else None
     if structure is None:
         return None
     names = _input_names(model, structure, lambda tensor, i: tensor.name)
     return tf.nest.map_structure(_spec_of_keras_3, structure), names
+
+
+def _input_of_keras_3(model: Any) -> Any:
+    try:
+        return model.input
+    except (AttributeError, ValueError):  # never called; which error depends on the version
+        return None
 
 
 def _spec_name(spec: Any, i: int) -> str:
