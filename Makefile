@@ -78,7 +78,8 @@ test-between: $(BETWEEN:%=test-between-%)
 	@$(SUMMARY)
 
 test-between-%:
-	$(STAGE) $@ env PYTHON=$(PYTHON) tools/test_between.sh $(subst -, ,$*) $(JOBS) --skip-slow --grids=one $(ARGS)
+	$(STAGE) $@ env PYTHON=$(PYTHON) tools/test_between.sh $(subst -, ,$*) $(JOBS) \
+	    --skip-slow --grids=one $(ARGS) || true  # then the summary fails
 	@sed -i '/^$*:/d' tests/between.txt
 	@grep -hE "^[0-9]+ (passed|failed)" build/logs/$@.log | sed 's/^/$*: /' >> tests/between.txt
 

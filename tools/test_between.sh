@@ -11,7 +11,7 @@ if [ ! -e "$venv/.done" ]; then
     sed "s/^tensorflow-cpu==.*/tensorflow-cpu==$tensorflow/" tools/requirements_oldest.txt >"$requirements"
     # protobuf 7 has no longer what TensorFlow 2.20 calls to write a graph as text.
     printf "%s\n" "keras==$keras" "protobuf<7" >>"$requirements"
-    tools/make_venv.sh "$venv" "$requirements" 12
+    tools/make_venv.sh "$venv" "$requirements" 13
     # Without what it requires: `tensorflow`, whose files tensorflow-cpu has.
     "$venv/bin/pip" install -q --no-compile --no-deps "tf_keras==${tensorflow%.*}.*"
 fi
