@@ -1,6 +1,7 @@
 """What every test shares: hypothesis profiles, the choice of cases, and devices."""
 
 import gc
+import logging
 from collections.abc import Iterator
 
 import hypothesis
@@ -35,6 +36,18 @@ def seedless() -> Iterator[None]:
     yield
     if global_seed() is not None:
         tf.random.set_seed(None)
+
+
+@pytest.fixture
+def caplog(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """Without what TensorFlow logs when objects of earlier tests are collected."""
+    caplog.handler.addFilter(_is_no_finalizers)
+    yield caplog
+    caplog.handler.removeFilter(_is_no_finalizers)
+
+
+def _is_no_finalizers(record: logging.LogRecord) -> bool:
+    return "Object was never used" not in record.getMessage()
 
 
 @pytest.fixture(autouse=True)
