@@ -80,8 +80,9 @@ test-between: $(BETWEEN:%=test-between-%)
 test-between-%:
 	$(STAGE) $@ env PYTHON=$(PYTHON) tools/test_between.sh $(subst -, ,$*) $(JOBS) \
 	    --skip-slow --grids=one $(ARGS) || true  # then the summary fails
-	@sed -i '/^$*:/d' tests/between.txt
-	@grep -hE "^[0-9]+ (passed|failed)" build/logs/$@.log | sed 's/^/$*: /' >> tests/between.txt
+	@sed -i '/^$*,/d' tests/between.txt
+	@grep -hE "^[0-9]+ (passed|failed)" build/logs/$@.log | \
+	    sed "s/^/$*, $$(.venv-$*/bin/python -V): /" >> tests/between.txt
 
 sanitize: .venv/.done
 	$(STAGE) sanitize tools/core_tests.sh $(BIN) $(JOBS) _sanitized
