@@ -41,12 +41,12 @@ def seedless() -> Iterator[None]:
 @pytest.fixture
 def caplog(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
     """Without what TensorFlow logs when objects of earlier tests are collected."""
-    caplog.handler.addFilter(_is_no_finalizers)
+    caplog.handler.addFilter(_is_of_this_test)
     yield caplog
-    caplog.handler.removeFilter(_is_no_finalizers)
+    caplog.handler.removeFilter(_is_of_this_test)
 
 
-def _is_no_finalizers(record: logging.LogRecord) -> bool:
+def _is_of_this_test(record: logging.LogRecord) -> bool:
     return "Object was never used" not in record.getMessage()
 
 

@@ -16,9 +16,9 @@ def is_keras_3(keras):
     return hasattr(keras, "Variable")
 
 
-def version(keras):
-    """Major and minor."""
-    return tuple(map(int, keras.__version__.split(".")[:2]))
+def major_and_minor(version):
+    """Of "3.15.1", (3, 15)."""
+    return tuple(map(int, version.split(".")[:2]))
 
 
 def takes_ragged_inputs(keras):

@@ -76,20 +76,22 @@ def test_steps_per_execution(keras, tmp_path):
     assert set(written(tmp_path)["users/embeddings/size"]) == {6, 9, 12}
 
 
-def test_keras_before_3_11_names_the_first_batch_of_an_execution(tmp_path):
-    older = types.ModuleType("keras_3_10")
-    older.__version__, older.callbacks = "3.10.0", tf.keras.callbacks
+@pytest.mark.parametrize(("version", "named"), [("3.10.0", (0, 3, 6)), ("3.11.0", (2, 5, 8))])
+def test_batches_that_versions_of_keras_name_after_an_execution(version, named, tmp_path):
+    """Of executions of 3, 3 and 1 batches."""
+    keras = types.ModuleType("keras_of_this_version")
+    keras.__version__, keras.callbacks = version, tf.keras.callbacks
     layer = fe.keras.embedding_layer()(4, combiner="sum", name="users")
     layer(IDS)
-    callback = statistics._callback_class(older)(str(tmp_path), 4)
+    callback = statistics._callback_class(keras)(str(tmp_path), 4)
     callback.set_params({"steps": 7})
     callback.set_model(
         types.SimpleNamespace(variables=layer.variables, optimizer=None, steps_per_execution=3)
     )
     callback.on_train_begin()
     for epoch in range(2):
-        for first in (0, 3, 6):
-            callback.on_train_batch_end(first)
+        for batch in named:
+            callback.on_train_batch_end(batch)
         callback.on_epoch_end(epoch)
     callback.on_train_end()
     [steps] = {tuple(of_steps) for of_steps in written(tmp_path).values()}

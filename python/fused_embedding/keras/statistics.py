@@ -54,11 +54,12 @@ class _StatisticsCallback:
             self._write_now()
 
     def _num_batches(self, batch: int) -> int:
-        """How many batches of the epoch have been trained."""
-        if not self._says_first_batch:
-            return batch + 1
-        last = batch + int(self.model.steps_per_execution)
-        return min(last, self.params.get("steps") or last)
+        """How many batches of the epoch have been trained.
+
+        The last execution of an epoch may have fewer than the others. Keras does not say so.
+        """
+        num = batch + (self.model.steps_per_execution if self._says_first_batch else 1)
+        return min(num, self.params.get("steps") or num)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Adds the epoch's steps to the count.

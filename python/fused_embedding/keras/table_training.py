@@ -166,7 +166,7 @@ class TrainsTables3(_TrainsTables):
         if len(pairs) == len(given) or any(g is not None for g, _ in pairs):
             super().apply(*(list(part) for part in zip(*pairs, strict=True)))  # type: ignore[misc]
         else:
-            # Before 3.5, which accumulates gradients and so counts apart, `iterations` counts.
+            # In Keras 3.5 and newer, `iterations` is a quotient of `_iterations`, not the counter.
             getattr(self, "_iterations", self.iterations).assign_add(1)
         return None
 
